@@ -1,0 +1,49 @@
+# make test    everything: lint, types, the whole suite (sets up what it needs)
+# make check   lint and types
+# make fmt     format
+# make demo    the queue on this machine, end to end
+# make clean   remove everything that make built
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Tests mostly wait for processes: more workers than cores pays.
+PYTEST_ARGS ?= -n 4 --dist loadgroup
+
+.PHONY: test check fmt demo clean venv
+.DEFAULT_GOAL := test
+
+test: check
+	tests/system_packages.sh
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.check_types
+	$(BIN)/python -m tests.check_imports
+
+fmt: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(STAMP)
+	$(BIN)/ludwig demo
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
+	    "Ludwig needs Python 3.11 or newer; $(PYTHON) is %d.%d. Try: make PYTHON=python3.11" % v[:2])'
+	@# Debian's python3 has no ensurepip without python3-venv: then the pip outside helps.
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { \
+	    $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	$(BIN)/python -m pip install --quiet --editable '.[worker,test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .staged .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	    .import_linter_cache .coverage htmlcov build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What a user runs: submitting, watching and collecting. Imported as `ludwig.client`."""

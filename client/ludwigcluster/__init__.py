@@ -1,0 +1,1 @@
+"""The names of LudwigCluster, for projects written against it. New code imports `ludwig`."""

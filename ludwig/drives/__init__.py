@@ -1,0 +1,1 @@
+"""The implementations of `ludwig.drive.Drive`: one module per kind of drive."""

@@ -1,0 +1,1 @@
+"""What runs on a node: the agent. Imported as `ludwig.worker`; never imports pandas."""
