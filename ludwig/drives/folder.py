@@ -1,0 +1,420 @@
+"""A drive that is a folder: local, or the mount of a share.
+
+Owns what a kernel CIFS mount does to programs (DESIGN §7): a name once not found stays so for a
+second, sizes lag, an operation that failed may have happened, and after a hard link the new name
+opens only once the temporary one is gone. So nothing here tries names to see whether they are
+there (it lists), trusts a size (it reads to the end), or lets `rename` decide anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import Self
+
+from ludwig import errors
+from ludwig.drive import Drive, Entry, Progress, Usage, Watch
+from ludwig.drives.trees import copy_file, local_files, same_file
+from ludwig.layout import TEMPORARY
+
+__all__ = ["FolderDrive"]
+
+_AWAY = {
+    errno.EAGAIN,
+    errno.EIO,
+    errno.ETIMEDOUT,
+    errno.ESTALE,
+    *(
+        getattr(errno, name)
+        for name in ("EHOSTDOWN", "EHOSTUNREACH", "ECONNABORTED", "ECONNRESET", "ENOTCONN")
+        if hasattr(errno, name)
+    ),
+}
+_NO_LINKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+_NETWORK = {"cifs", "smb3", "nfs", "nfs4", "9p", "fuse.sshfs"}
+
+
+class FolderDrive(Drive):
+    """The folder must exist: a drive that is not mounted must not fill the disk below it."""
+
+    def __init__(self, folder: Path | str, *, poll_s: float = 0.25) -> None:
+        self._root = Path(folder)
+        self._poll_s = poll_s
+        self._real_root: str | None = None
+        self._remote = _is_network(self._root)
+
+    @property
+    def where(self) -> str:
+        return str(self._root)
+
+    @property
+    def mount(self) -> Path | None:
+        return self._root
+
+    def create(self, path: str, data: bytes) -> None:
+        with _translate("creating", path):
+            try:
+                self._write_new(path, data, durable=self._remote)
+                return
+            except FileExistsError:
+                pass
+        if not self._holds(path, data):
+            raise errors.Exists("creating", path)
+
+    def publish(self, path: str, data: bytes) -> None:
+        folder, _, _ = path.rpartition("/")
+        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}".lstrip("/")
+        with _translate("publishing", path):
+            try:
+                self._write_new(temporary, data, durable=True)
+                os.link(self._real(temporary), self._real(path), follow_symlinks=False)
+                return
+            except FileExistsError:
+                pass
+            except OSError as error:
+                if error.errno in _NO_LINKS or (error.errno == errno.EPERM and self._writable()):
+                    raise errors.NotAtomic("publishing", path) from error
+                raise
+            finally:
+                # At once, and before anybody opens `path`: on CIFS the linked name cannot be
+                # opened while the temporary one is known.
+                with contextlib.suppress(OSError):
+                    os.unlink(self._real(temporary))
+        if not self._holds(path, data):
+            raise errors.Exists("publishing", path)
+
+    def append(self, path: str, data: bytes, *, at: int) -> None:
+        with _translate("appending to", path):
+            descriptor = os.open(
+                self._real(path), os.O_WRONLY | os.O_CREAT | _NOFOLLOW | _BINARY, 0o666
+            )
+            try:
+                os.lseek(descriptor, at, os.SEEK_SET)
+                _write_all(descriptor, data)
+                if self._remote:  # readers would see NUL bytes in place of what is only cached
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def replace(self, path: str, data: bytes) -> None:
+        folder, _, _ = path.rpartition("/")
+        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}".lstrip("/")
+        with _translate("writing", path):
+            try:
+                self._write_new(temporary, data, durable=self._remote)
+                os.replace(self._real(temporary), self._real(path))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._real(temporary))
+                raise
+
+    def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        with _translate("reading", path):
+            descriptor = os.open(
+                self._real(path), os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)
+            )
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                kind = os.fstat(descriptor).st_mode
+                if stat.S_ISDIR(kind) or not stat.S_ISREG(kind):
+                    raise errors.WrongKind("reading", path, "it is not a file")
+                if offset:
+                    file.seek(offset)
+                if limit is None:
+                    return file.readall()
+                return _read_exactly(file, limit)
+
+    def list(self, path: str) -> list[str]:
+        with _translate("listing", path):
+            return [n for n in os.listdir(self._real(path)) if not n.startswith(TEMPORARY)]
+
+    def scan(self, path: str) -> list[Entry]:
+        entries = []
+        with _translate("listing", path), os.scandir(self._real(path)) as found:
+            for item in found:
+                if item.name.startswith(TEMPORARY):
+                    continue
+                try:
+                    facts = item.stat(follow_symlinks=False)
+                except FileNotFoundError:  # removed since it was listed
+                    continue
+                folder = stat.S_ISDIR(facts.st_mode)
+                entries.append(Entry(item.name, folder, facts.st_size, facts.st_mtime))
+        return entries
+
+    def exists(self, path: str) -> bool:
+        with _translate("looking for", path):
+            return os.path.lexists(self._real(path))
+
+    def mkdir(self, path: str) -> None:
+        with _translate("making folder", path):
+            os.mkdir(self._real(path))
+
+    def make_folders(self, path: str) -> None:
+        if not path:
+            return
+        with _translate("making folder", path):
+            self._check_mounted()
+            try:
+                os.mkdir(self._real(path))
+                return
+            except FileExistsError:
+                if os.path.isdir(self._real(path)):
+                    return
+                raise errors.WrongKind("making folder", path, "a file has that name") from None
+            except FileNotFoundError:
+                pass
+        self.make_folders(path.rpartition("/")[0])
+        with contextlib.suppress(errors.Exists):
+            self.mkdir(path)
+
+    def move(self, source: str, target: str) -> None:
+        with _translate("moving", source):
+            real_source, real_target = self._real(source), self._real(target)
+            # rename() replaces an empty folder silently; a look is enough, since only the winner
+            # of something else calls this.
+            if os.path.lexists(real_target):
+                raise errors.Exists("moving", target)
+            try:
+                os.rename(real_source, real_target)
+            except OSError as error:
+                if error.errno == errno.ENOTEMPTY:
+                    raise errors.Exists("moving", target) from error
+                raise
+
+    def remove(self, path: str) -> None:
+        with _translate("removing", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self._real(path))
+
+    def remove_folder(self, path: str) -> None:
+        with _translate("removing", path):
+            for _ in range(3):  # somebody may remove it, or add to it, at the same time
+                try:
+                    shutil.rmtree(self._real(path))
+                    return
+                except FileNotFoundError:
+                    if not os.path.lexists(self._real(path)):
+                        return
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:
+                        raise
+            shutil.rmtree(self._real(path))
+
+    def watch(self, path: str) -> Watch:
+        return _PollingWatch(self, path, self._poll_s)
+
+    def usage(self) -> Usage:
+        with _translate("measuring", ""):
+            self._check_mounted()
+            total, _, free = shutil.disk_usage(self._root)
+            return Usage(total, free)
+
+    def upload(
+        self,
+        tree: Path,
+        path: str,
+        *,
+        files: Sequence[str] | None = None,
+        progress: Progress | None = None,
+        skip_same: bool = False,
+    ) -> None:
+        self.make_folders(path)
+        made = {""}
+        for name in files if files is not None else local_files(tree):
+            folder = name.rpartition("/")[0]
+            if folder not in made:
+                self.make_folders(f"{path}/{folder}")
+                made.add(folder)
+            target = f"{path}/{name}"
+            with _translate("uploading", target):
+                source = tree / name
+                size = source.stat().st_size
+                if not (skip_same and same_file(source, Path(self._real(target)))):
+                    copy_file(source, Path(self._real(target)), whole=skip_same)
+            if progress:
+                progress(name, size)
+
+    def download(
+        self,
+        path: str,
+        tree: Path,
+        *,
+        files: Iterable[str] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        tree.mkdir(parents=True, exist_ok=True)
+        root = Path(self._real(path))
+        for name in files if files is not None else self._files_below(path):
+            with _translate("downloading", f"{path}/{name}"):
+                source, target = root / name, tree / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copy_file(source, target, whole=False)
+                if progress:
+                    progress(name, target.stat().st_size)
+
+    def close(self) -> None:
+        self._real_root = None
+
+    def _files_below(self, path: str) -> Iterator[str]:
+        with _translate("listing", path):
+            if not os.path.isdir(self._real(path)):
+                raise errors.NotFound("listing", path)
+            yield from local_files(Path(self._real(path)))
+
+    def _real(self, path: str) -> str:
+        """The file-system path, after making sure that no `..` and no link leads out of the drive."""
+        if self._real_root is None:
+            self._real_root = os.path.realpath(self._root)
+        if not path:
+            return self._real_root
+        parts = path.split("/")
+        if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
+            raise errors.NameNotAllowed(f"{path!r} is not a path on the drive.")
+        parent = os.path.join(self._real_root, *parts[:-1])
+        if os.path.realpath(parent) != os.path.normpath(parent):
+            raise errors.NoPermission("following a link in", path, "links are not followed")
+        return os.path.join(parent, parts[-1])
+
+    def _write_new(self, path: str, data: bytes, *, durable: bool) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
+        descriptor = os.open(self._real(path), flags, 0o666)
+        try:
+            _write_all(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        """Whether a file that is in the way is our own, from a call whose answer was lost."""
+        try:
+            return self.read(path, limit=len(data) + 1) == data
+        except (errors.NotFound, errors.WrongKind, errors.NoPermission):
+            return False
+
+    def _check_mounted(self) -> None:
+        if not os.path.isdir(self._root):
+            reason = f"there is no folder {self._root}. Is the drive mounted?"
+            raise errors.DriveAway("opening", "", reason)
+
+    def _writable(self) -> bool:
+        return os.access(self._root, os.W_OK)
+
+
+class _PollingWatch(Watch):
+    """Lists the folder: inotify does not see what other machines do to a mount."""
+
+    def __init__(self, drive: FolderDrive, path: str, poll_s: float) -> None:
+        self._drive, self._path, self._poll_s = drive, path, poll_s
+        self._closed = Event()
+        self._seen = self._look(None)
+
+    def _look(self, otherwise: frozenset[str] | None) -> frozenset[str] | None:
+        try:
+            return frozenset(self._drive.list(self._path))
+        except errors.NotFound:
+            return None
+        except errors.DriveError:
+            return otherwise
+
+    def wait(self, timeout: float) -> bool:
+        end = time.monotonic() + timeout
+        while not self._closed.is_set():
+            now = self._look(self._seen)
+            if now != self._seen:
+                self._seen = now
+                return True
+            left = end - time.monotonic()
+            if left <= 0 or self._closed.wait(min(self._poll_s, left)):
+                break
+        return False
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _translate(doing: str, path: str) -> Iterator[None]:
+    """Turn an `OSError` into the error of ours that says what can be done about it."""
+    try:
+        yield
+    except OSError as error:
+        raise _as_drive_error(error, doing, path) from error
+
+
+def _as_drive_error(error: OSError, doing: str, path: str) -> errors.DriveError:
+    code = error.errno
+    make: Callable[..., errors.DriveError] = errors.DriveRefused
+    if isinstance(error, FileExistsError):
+        return errors.Exists(doing, path)
+    if isinstance(error, FileNotFoundError):
+        return errors.NotFound(doing, path)
+    if code in (errno.ENOTDIR, errno.EISDIR):
+        return errors.WrongKind(doing, path)
+    if code in (errno.EACCES, errno.EPERM):
+        return errors.NoPermission(doing, path)
+    if code in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+        return errors.DriveFull(doing, path)
+    if code == errno.EROFS:
+        return errors.DriveReadOnly(doing, path)
+    if code == errno.ELOOP:
+        return errors.NoPermission(doing, path, "it is a link, and links are not followed")
+    if code in _AWAY:
+        make = errors.DriveAway
+    return make(doing, path, error.strerror or str(error))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_exactly(file: object, limit: int) -> bytes:
+    read = file.read  # type: ignore[attr-defined]
+    parts = []
+    while limit > 0 and (part := read(limit)):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _is_network(folder: Path) -> bool:
+    """Whether a folder lies on a network file system (Linux; elsewhere: assume it does)."""
+    if not sys.platform.startswith("linux"):
+        return True
+    best, kind = "", ""
+    target = os.path.realpath(folder)
+    try:
+        lines = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return True
+    for line in lines:
+        _, point, fstype, *_ = line.split(" ")
+        point = point.encode().decode("unicode_escape") if "\\" in point else point
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fstype
+    return kind in _NETWORK

@@ -1,0 +1,290 @@
+"""How every file of the drive and of an inbox is called. No other module spells a name.
+
+Names that come from outside are checked here before they become part of a path. The rules are those
+of the pickiest drive, a Windows share: no name differs from another by case alone, and none holds a
+character that such a share would store as another. `PROTOCOL.md` says what is in the files.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from ludwig.errors import NameNotAllowed
+
+__all__ = [
+    "CHUNK_SUFFIX",
+    "FORMAT",
+    "NODES",
+    "SOURCES",
+    "TEMPORARY",
+    "TICKETS",
+    "InboxFiles",
+    "JobFiles",
+    "ProjectFiles",
+    "attempt_name",
+    "beat_path",
+    "check_host",
+    "check_project",
+    "check_relative",
+    "inbox",
+    "job_files",
+    "parse_attempt",
+    "parse_beat",
+    "parse_job",
+    "parse_param",
+    "parse_refusal",
+    "parse_stop",
+    "parse_task",
+    "project_files",
+    "task_name",
+]
+
+FORMAT = ".ludwig/format.json"
+NODES = ".ludwig/nodes"
+SOURCES = "sources"
+TICKETS = "tickets"
+CHUNK_SUFFIX = "_param2val_chunk.pkl"
+TEMPORARY = ".tmp-"
+"""Prefix of what `publish` writes before it has its name. Never listed, never read."""
+
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_WINDOWS_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?")
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
+_NUMBER = re.compile(r"[0-9]{1,12}")
+
+
+def _check_name(kind: str, name: str) -> str:
+    """One path component that means the same on every drive and system."""
+    if not name or name != unicodedata.normalize("NFC", name):
+        raise NameNotAllowed(f"{kind} {name!r} is empty or not in Unicode's normal form NFC.")
+    if len(name.encode("utf-8", "surrogatepass")) > 200:
+        raise NameNotAllowed(f"{kind} {name[:40]!r}… is too long: at most 200 bytes.")
+    if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for c in name):
+        raise NameNotAllowed(f"{kind} {name!r} holds a character that cannot be printed.")
+    if bad := _FORBIDDEN.search(name):
+        raise NameNotAllowed(
+            f"{kind} {name!r} holds {bad.group()!r}, which a Windows share cannot store. "
+            "Use letters, digits, '_' and '-'."
+        )
+    if name[0] in ". " or name[-1] in ". ":
+        raise NameNotAllowed(f"{kind} {name!r} begins or ends with a dot or a space.")
+    if _WINDOWS_DEVICE.fullmatch(name):
+        raise NameNotAllowed(f"{kind} {name!r} is the name of a device on Windows.")
+    return name
+
+
+def check_project(name: str) -> str:
+    """The name of a project, or `NameNotAllowed`."""
+    return _check_name("project name", name)
+
+
+def check_host(name: str) -> str:
+    """The name of a node, or `NameNotAllowed`."""
+    if not _HOST.fullmatch(name) or ".." in name or _WINDOWS_DEVICE.fullmatch(name):
+        raise NameNotAllowed(
+            f"host name {name!r}: use letters, digits, '-', '_' and '.', at most 63 of them."
+        )
+    return name
+
+
+def check_relative(path: str, *, what: str = "path") -> str:
+    """A relative path with forward slashes that stays where it starts, each part storable."""
+    if not path or len(path) > 1000:
+        raise NameNotAllowed(f"{what} {path[:60]!r} is empty or longer than 1000 characters.")
+    for part in path.split("/"):
+        if part.startswith(".") and part.strip(".") and not part.endswith((".", " ")):
+            _check_name(what, part[1:] if len(part) > 1 and part[1] != "." else part.lstrip("."))
+        else:
+            _check_name(what, part)
+    return path
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) and int(text) > 0 else None
+
+
+def task_name(task: int) -> str:
+    return f"{task:04d}"
+
+
+def parse_task(name: str) -> int | None:
+    """The task of a name in `done/`, None for a stranger's file."""
+    number = _number(name)
+    return number if number is not None and name == task_name(number) else None
+
+
+def attempt_name(task: int, attempt: int) -> str:
+    return f"{task:04d}.{attempt}"
+
+
+def parse_attempt(name: str) -> tuple[int, int] | None:
+    """(task, attempt) of a name in `claims/` or `staging/`, None for a stranger's file."""
+    first, _, second = name.partition(".")
+    task, attempt = parse_task(first), _number(second)
+    if task is None or attempt is None or second != str(attempt):
+        return None
+    return task, attempt
+
+
+def parse_job(name: str) -> int | None:
+    """The number of a job's folder."""
+    number = _number(name)
+    return number if number is not None and name == f"{number:04d}" else None
+
+
+def parse_param(name: str) -> int | None:
+    """The number in `param_001`, or in an old drive's `param_1`."""
+    return _number(name.removeprefix("param_")) if name.startswith("param_") else None
+
+
+def parse_stop(name: str) -> int | None:
+    """The task of `stop.0007`, 0 for `stop` (the whole job), None for anything else."""
+    if name == "stop":
+        return 0
+    return parse_task(name.removeprefix("stop.")) if name.startswith("stop.") else None
+
+
+def parse_beat(name: str) -> tuple[str, int] | None:
+    """(host, counter) of a heartbeat's name."""
+    stem, dot, ending = name.rpartition(".")
+    host, _, digits = stem.rpartition(".")
+    counter = _number(digits)
+    if ending != "json" or not dot or counter is None or not _HOST.fullmatch(host):
+        return None
+    return host, counter
+
+
+def beat_path(host: str, counter: int) -> str:
+    return f"{NODES}/{check_host(host)}.{counter:08d}.json"
+
+
+def parse_refusal(name: str) -> str | None:
+    """The host of a name in `refused/`."""
+    host = name.removesuffix(".json")
+    return host if name.endswith(".json") and _HOST.fullmatch(host) else None
+
+
+class JobFiles:
+    """The files of one job. All paths are relative to the drive."""
+
+    def __init__(self, project: str, job: int) -> None:
+        self.project = check_project(project)
+        self.number = job
+        self.folder = f"{self.project}/.ludwig/jobs/{job:04d}"
+        self.record = f"{self.folder}/job.json"
+        self.params = f"{self.folder}/params.json"
+        self.chunks = f"{self.folder}/chunks"
+        self.claims = f"{self.folder}/claims"
+        self.events = f"{self.folder}/events"
+        self.logs = f"{self.folder}/logs"
+        self.gpu = f"{self.folder}/gpu"
+        self.staging = f"{self.folder}/staging"
+        self.done = f"{self.folder}/done"
+        self.refused = f"{self.folder}/refused"
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """What must be there before `job.json` is published."""
+        return (
+            self.chunks,
+            self.claims,
+            self.events,
+            self.logs,
+            self.gpu,
+            self.staging,
+            self.done,
+            self.refused,
+        )
+
+    def chunk_of(self, host: str) -> str:
+        return f"{self.chunks}/{check_host(host)}.pkl"
+
+    def claim_of(self, task: int, attempt: int) -> str:
+        return f"{self.claims}/{attempt_name(task, attempt)}"
+
+    def events_of(self, host: str, boot: str) -> str:
+        return f"{self.events}/{check_host(host)}.{boot}.jsonl"
+
+    def log_of(self, task: int, attempt: int) -> str:
+        return f"{self.logs}/{attempt_name(task, attempt)}.log"
+
+    def gpu_of(self, task: int, attempt: int) -> str:
+        return f"{self.gpu}/{attempt_name(task, attempt)}.csv"
+
+    def staging_of(self, task: int, attempt: int) -> str:
+        return f"{self.staging}/{attempt_name(task, attempt)}"
+
+    def staged_run(self, task: int, attempt: int, run: int) -> str:
+        """Where the results of the `run`-th param2val of a task wait (0 but for `per="chunk"`)."""
+        return f"{self.staging_of(task, attempt)}/{run}"
+
+    def done_of(self, task: int) -> str:
+        return f"{self.done}/{task_name(task)}"
+
+    def refused_by(self, host: str) -> str:
+        return f"{self.refused}/{check_host(host)}.json"
+
+    def stop(self, task: int | None = None) -> str:
+        return f"{self.folder}/stop" + (f".{task_name(task)}" if task else "")
+
+
+class ProjectFiles:
+    """The files of one project. All paths are relative to the drive."""
+
+    def __init__(self, project: str) -> None:
+        self.project = check_project(project)
+        self.folder = self.project
+        self.jobs = f"{self.project}/.ludwig/jobs"
+        self.params = f"{self.project}/.ludwig/params"
+        self.stamps = f"{self.project}/.ludwig/stamps"
+        self.runs = f"{self.project}/runs"
+
+    def job(self, number: int) -> JobFiles:
+        return JobFiles(self.project, number)
+
+    def params_batch(self, number: int) -> str:
+        return f"{self.params}/{number:06d}.json"
+
+    def stamp(self, stamp: str) -> str:
+        """Holds the second that makes the job_names of one job different from all others."""
+        return f"{self.stamps}/{stamp}"
+
+    def param(self, param_name: str) -> str:
+        return f"{self.runs}/{_check_name('param_name', param_name)}"
+
+    def param2val(self, param_name: str) -> str:
+        return f"{self.param(param_name)}/param2val.yaml"
+
+    def run(self, param_name: str, job_name: str) -> str:
+        return f"{self.param(param_name)}/{_check_name('job_name', job_name)}"
+
+    def seed_chunk(self, host: str) -> str:
+        """The one file that is overwritten: where the script contract looks for its chunk."""
+        return f"{self.project}/{check_host(host)}{CHUNK_SUFFIX}"
+
+
+class InboxFiles:
+    """The files of a node's inbox, relative to it."""
+
+    sources = SOURCES
+    tickets = TICKETS
+
+    def source(self, sha256: str) -> str:
+        if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+            raise NameNotAllowed(f"{sha256[:80]!r} is not a SHA-256.")
+        return f"{SOURCES}/{sha256}.tar.gz"
+
+    def ticket(self, project: str, job: int) -> str:
+        return f"{TICKETS}/{check_project(project)}-{job:04d}.json"
+
+
+inbox = InboxFiles()
+
+
+def project_files(project: str) -> ProjectFiles:
+    return ProjectFiles(project)
+
+
+def job_files(project: str, job: int) -> JobFiles:
+    return JobFiles(project, job)

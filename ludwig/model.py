@@ -1,0 +1,331 @@
+"""What the files of the drive and of an inbox hold, as types.
+
+Owns the shape of every JSON file that Ludwig writes; `codec.py` turns bytes into these and back,
+`PROTOCOL.md` shows an example of each. Nothing here touches a drive or a clock.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+__all__ = [
+    "ATTEMPT_LIMIT",
+    "VERSION",
+    "Beat",
+    "Chunk",
+    "Claim",
+    "Contract",
+    "Done",
+    "Event",
+    "Failure",
+    "File",
+    "Format",
+    "Git",
+    "Gpu",
+    "GpuSummary",
+    "Job",
+    "NodeState",
+    "Origin",
+    "Outcome",
+    "ParamsBatch",
+    "Refusal",
+    "Run",
+    "RunningAttempt",
+    "Slots",
+    "Stop",
+    "Task",
+    "TaskState",
+    "Ticket",
+]
+
+VERSION = 1
+ATTEMPT_LIMIT = 20
+"""A task that was claimed this often and never ended is given up as `lost`."""
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Short = Annotated[str, msgspec.Meta(max_length=1000)]
+Text = Annotated[str, msgspec.Meta(max_length=20_000)]
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Nonce = Annotated[str, msgspec.Meta(min_length=8, max_length=64)]
+
+Contract = Literal["script", "function"]
+Outcome = Literal["done", "failed", "lost", "stopped"]
+TaskState = Literal["queued", "running", "done", "failed", "lost", "stopped"]
+NodeState = Literal["idle", "busy", "draining", "quarantined", "silent"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of every file: immutable, fields by name. Unknown fields are passed over."""
+
+
+class Format(Record):
+    """`.ludwig/format.json`: what wrote this drive."""
+
+    version: Positive
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """One param2val of a task: its folder is `runs/<param_name>/<job_name>`."""
+
+    param_name: Short
+    job_name: Short
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """One slice of a host's chunk file: what is claimed and run as a whole."""
+
+    task: Positive
+    offset: Natural
+    length: Positive
+    sha256: Sha256
+    runs: tuple[Run, ...]
+
+
+class Chunk(Record):
+    """What one host works through from the front."""
+
+    tasks: tuple[Task, ...]
+
+
+class Git(Record):
+    """The state of the repository a job was submitted from."""
+
+    commit: Short
+    dirty: bool
+    ref: Short = ""
+    """`refs/ludwig/17`: exactly what was sent. Empty when no snapshot could be made."""
+    branch: Short = ""
+
+
+class Origin(Record):
+    """Who submitted a job, from where, and with what. For people; nothing depends on it."""
+
+    user: Short
+    host: Short
+    folder: Short = ""
+    ludwig: Short = ""
+    python: Short = ""
+    system: Short = ""
+    when: Short = ""
+    git: Git | None = None
+
+
+class Job(Record):
+    """`job.json`: published last. Everything an agent needs to know but the tasks' own bytes."""
+
+    version: Positive = VERSION
+    project: Short
+    job: Positive
+    nonce: Nonce
+    stamp: Short
+    """Local time of the submitter, `2026-11-18-10-00-00`: part of every job_name, for people."""
+    contract: Contract
+    entry: Short
+    """The file that is run, relative to the unpacked source: `run.py`, `package/job.py`."""
+    source: Sha256
+    params_sha256: Sha256
+    chunks: dict[Short, Chunk]
+    """By host. Every host that got a ticket is here, if only with an empty chunk."""
+    per: Literal["task", "chunk"] = "task"
+    retries: Natural = 1
+    gpus: Natural | None = None
+    python: Short | None = None
+    balance: bool = True
+    env_names: tuple[Short, ...] = ()
+    """Names only: the values travel in the ticket, since the drive is read by everybody."""
+    origin: Origin
+    retry_of: Positive | None = None
+
+    def tasks(self) -> dict[int, tuple[str, Task]]:
+        """Every task with its home host."""
+        return {t.task: (host, t) for host, chunk in self.chunks.items() for t in chunk.tasks}
+
+
+class ParamsBatch(Record):
+    """`.ludwig/params/<n>.json`: configurations that got their names together.
+
+    `names` goes on where the batch before ended; only one batch can be published under a number.
+    """
+
+    version: Positive = VERSION
+    nonce: Nonce
+    names: dict[Short, Sha256]
+    """param_name → hash of the configuration."""
+
+
+class Ticket(Record):
+    """`tickets/<project>-<job>.json` in an inbox: the order to work on a job."""
+
+    version: Positive = VERSION
+    project: Short
+    job: Positive
+    sha256: Sha256
+    """Of the bytes of `job.json`."""
+    env: dict[Short, Text] = {}
+
+
+class Failure(Record):
+    """One attempt that did not end well."""
+
+    attempt: Positive
+    host: Short
+    why: Text
+
+
+class Claim(Record):
+    """`claims/<task>.<attempt>`: this host runs it."""
+
+    version: Positive = VERSION
+    host: Short
+    boot: Short
+    beat: Natural
+    """The host's latest heartbeat when it decided to claim: every later one lists the attempt."""
+    nonce: Nonce
+    why: Short = ""
+    """Why there is another attempt: shown to the user."""
+    failures: tuple[Failure, ...] = ()
+    """The attempts before this one that failed, so that nobody has to look for them."""
+
+
+class File(msgspec.Struct, frozen=True, array_like=True):
+    """One file of a run, relative to `runs/<param_name>/<job_name>/`."""
+
+    path: Short
+    size: Natural
+    sha256: str = ""
+
+
+class GpuSummary(Record):
+    """What the GPUs of an attempt did. Percent, bytes, degrees Celsius, watts, joules."""
+
+    gpus: tuple[Short, ...] = ()
+    samples: Natural = 0
+    utilization_mean: float = 0.0
+    utilization_max: float = 0.0
+    memory_mean: float = 0.0
+    memory_max: Natural = 0
+    temperature_max: float = 0.0
+    power_mean: float = 0.0
+    energy: float = 0.0
+
+
+class Done(Record):
+    """`done/<task>`: the end of a task. Only one can be published."""
+
+    version: Positive = VERSION
+    task: Positive
+    attempt: Natural
+    """0 when the task was ended without being started."""
+    outcome: Outcome
+    host: Short
+    nonce: Nonce
+    why: Text = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_max: Natural = 0
+    started: Short = ""
+    """By the node's clock: for people."""
+    ended: Short = ""
+    files: tuple[tuple[File, ...], ...] = ()
+    """The manifest, one list per run of the task. A run whose list is here has a folder."""
+    moved: bool = True
+    """False when the script itself wrote to `runs/`: then there is nothing to move."""
+    gpu: GpuSummary | None = None
+    failures: tuple[Failure, ...] = ()
+    log_path: Short = ""
+
+
+class Event(Record):
+    """One line of `events/<host>.<boot>.jsonl`."""
+
+    what: Literal["accepted", "claimed", "started", "failed", "released", "ended", "note"]
+    at: Short = ""
+    """By the node's clock: for people."""
+    task: Natural = 0
+    attempt: Natural = 0
+    why: Text = ""
+    done: Done | None = None
+    """With `ended`: what was published, so that nobody has to read `done/` task by task."""
+
+
+class Stop(Record):
+    """`stop`, `stop.<task>`: who cancelled. An empty file stops just as well."""
+
+    version: Positive = VERSION
+    user: Short = ""
+    host: Short = ""
+    nonce: str = ""
+
+
+class Refusal(Record):
+    """`refused/<host>.json`: this node will not work on the job."""
+
+    version: Positive = VERSION
+    host: Short
+    why: Text
+    nonce: str = ""
+
+
+class Gpu(Record):
+    """One GPU in a heartbeat. Bytes, percent, degrees, watts."""
+
+    name: Short
+    uuid: Short = ""
+    utilization: float = 0.0
+    memory_used: Natural = 0
+    memory_total: Natural = 0
+    temperature: float = 0.0
+    power: float = 0.0
+    state: Literal["free", "busy", "foreign", "out"] = "free"
+    """busy: ours; foreign: somebody else's process sits on it; out: taken out of service."""
+    why: Text = ""
+
+
+class Slots(Record):
+    """How many tasks a node can run at once, and how many places are free."""
+
+    gpus: Natural = 0
+    gpus_free: Natural = 0
+    cpus: Natural = 0
+    cpus_free: Natural = 0
+
+
+class RunningAttempt(Record):
+    """An attempt that a node holds: claimed, running, or on its way to the drive."""
+
+    project: Short
+    job: Positive
+    task: Positive
+    attempt: Positive
+    phase: Literal["waiting", "running", "publishing"] = "running"
+    user: Short = ""
+    since: Short = ""
+    gpus: tuple[Short, ...] = ()
+
+
+class Beat(Record):
+    """`.ludwig/nodes/<host>.<counter>.json`: that a node lives, and how it is."""
+
+    version: Positive = VERSION
+    host: Short
+    boot: Short
+    counter: Positive
+    state: NodeState
+    why: Text = ""
+    every_s: float = 15.0
+    ludwig: Short = ""
+    mounted: bool = True
+    """Whether the drive is a folder on the node: the script contract needs that."""
+    slots: Slots = Slots()
+    gpus: tuple[Gpu, ...] = ()
+    running: tuple[RunningAttempt, ...] = ()
+    set_aside: tuple[Short, ...] = ()
+    """Jobs (`project/17`) whose tasks all died at once here: left to other nodes for a while."""
+    at: Short = ""
+    disk_free: Natural = 0
+    extra: dict[str, Any] = {}
