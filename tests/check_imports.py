@@ -1,10 +1,9 @@
 """Runs import-linter over the staged tree: who may import whom.
 
-    python -m tests.check_imports
-
-The contracts are written anew each time, because they name every module of the core: `ludwig` as
-a whole would include `ludwig.client` and `ludwig.worker`. They also hold for imports inside
-functions and under TYPE_CHECKING. What loads lazily by name (`ludwig.__getattr__`) is exempt.
+Run it as `python -m tests.check_imports`. The contracts are written anew each time, because they
+name every module of the core: `ludwig` as a whole would include `ludwig.client` and
+`ludwig.worker`. They also hold for imports inside functions and under TYPE_CHECKING; what loads
+lazily by name (`ludwig.__getattr__`) is exempt.
 """
 
 import subprocess

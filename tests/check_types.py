@@ -1,6 +1,6 @@
 """Runs `mypy --strict` over all three packages, and makes sure that it saw every file.
 
-    python -m tests.check_types
+Run it as `python -m tests.check_types`. The helpers of the tests (`tests/*.py`) are checked too.
 """
 
 import re
@@ -12,25 +12,34 @@ from tests import staged
 
 
 def main() -> int:
+    return check_packages() or check_helpers()
+
+
+def check_packages() -> int:
     placed = staged.build()
-    packages = sorted({target.parts[0] for target in placed})
-    command = [sys.executable, "-m", "mypy", "--strict"]
-    command += ["--config-file", str(staged.ROOT / "pyproject.toml")]
-    command += ["--cache-dir", str(staged.ROOT / ".mypy_cache")]
-    for package in packages:
-        command += ["-p", package]
-    run = subprocess.run(command, cwd=staged.STAGED, capture_output=True, text=True)
+    options = [f"--package={name}" for name in sorted({target.parts[0] for target in placed})]
+    run = mypy(*options, folder=staged.STAGED)
     print(with_source_paths(run.stdout, placed) + run.stderr, end="")
     checked = re.search(r"(?:checked|found in) (\d+) source file", run.stdout)
-    if checked is None:
-        print("types: mypy did not say how many files it checked", file=sys.stderr)
+    if checked is None or int(checked[1]) != len(placed):
+        number = checked[1] if checked else "an unknown number of"
+        print(f"mypy checked {number} files, but there are {len(placed)}", file=sys.stderr)
         return run.returncode or 1
-    if int(checked[1]) != len(placed):
-        print(
-            f"types: mypy checked {checked[1]} files, but there are {len(placed)}", file=sys.stderr
-        )
-        return 1
     return run.returncode
+
+
+def check_helpers() -> int:
+    helpers = sorted(str(path.relative_to(staged.ROOT)) for path in staged.ROOT.glob("tests/*.py"))
+    run = mypy(*helpers, folder=staged.ROOT)
+    print(run.stdout + run.stderr, end="")
+    return run.returncode
+
+
+def mypy(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mypy", "--strict"]
+    command += ["--config-file", str(staged.ROOT / "pyproject.toml")]
+    command += ["--cache-dir", str(staged.ROOT / ".mypy_cache" / folder.name), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 def with_source_paths(output: str, placed: dict[Path, Path]) -> str:

@@ -122,7 +122,11 @@ class SftpServer:
             self.users.clear()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -181,6 +185,7 @@ class SftpServer:
 
 
 def make_key(path: Path) -> Path:
-    command = [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path]
+    command = [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "test"]
+    command += ["-f", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path

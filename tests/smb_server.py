@@ -15,7 +15,14 @@ from typing import Self
 from tests.processes import Daemon, accepts_connections, release_port, reserve_port, wait_until
 from tests.tools import program
 
-STATE_FOLDERS = ("private", "state", "cache", "lock", "pid", "ncalrpc")
+STATE_FOLDERS = (
+    "cache directory",
+    "lock directory",
+    "ncalrpc dir",
+    "pid directory",
+    "private dir",
+    "state directory",
+)
 
 
 class SmbServer:
@@ -91,7 +98,11 @@ class SmbServer:
         shutil.rmtree(self.state, ignore_errors=True)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -103,8 +114,8 @@ class SmbServer:
         self.close()
 
     def _configure(self) -> None:
-        for name in STATE_FOLDERS:
-            (self.state / name).mkdir(mode=0o755)
+        for folder in self._state_folders().values():
+            Path(folder).mkdir(mode=0o755)
         self.config.write_text(
             section("global", self._defaults() | self._global_settings)
             + section(self.share, self._share_defaults() | self._share_settings)
@@ -113,12 +124,11 @@ class SmbServer:
         passwords = f"{self.password}\n{self.password}\n"
         subprocess.run(command, input=passwords, text=True, check=True, capture_output=True)
 
+    def _state_folders(self) -> dict[str, str]:
+        return {key: str(self.state / key.split()[0]) for key in STATE_FOLDERS}
+
     def _defaults(self) -> dict[str, str]:
-        folders = {
-            f"{name} dir" if name != "pid" else "pid directory": str(self.state / name)
-            for name in STATE_FOLDERS
-        }
-        return folders | {
+        return self._state_folders() | {
             "server role": "standalone server",
             "interfaces": "127.0.0.1/8",
             "bind interfaces only": "yes",
@@ -126,7 +136,8 @@ class SmbServer:
             "disable netbios": "yes",
             "server min protocol": "SMB3",
             "server signing": "mandatory",
-            "passdb backend": f"tdbsam:{self.state / 'private' / 'passdb.tdb'}",
+            "passdb backend": f"tdbsam:{self.state / 'passdb.tdb'}",
+            "log file": str(self.state / "log"),
             "map to guest": "never",
             "load printers": "no",
             "printcap name": "/dev/null",

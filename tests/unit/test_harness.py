@@ -1,9 +1,13 @@
 """The harness itself: the servers are real, behave as a lab's do, and leave nothing behind."""
 
+import os
 import pwd
 import subprocess
 import sys
+import tempfile
+import textwrap
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from tests.harness import (
     wait_until,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 Run = subprocess.CompletedProcess[str]
 
 
@@ -119,6 +124,7 @@ def smbclient(server: SmbServer | SmbShare, command: str, *, password: str = "")
     return run(*smbclient_command(server, command, password))
 
 
+@pytest.mark.needs_smbd
 @pytest.mark.needs_smbclient
 class TestSmbServer:
     def test_smbclient_can_put_a_file(self, smb_server: SmbServer, tmp_path: Path) -> None:
@@ -185,13 +191,14 @@ class TestSmbServer:
 
 def addresses(daemon: Daemon) -> set[tuple[str, int]]:
     connections = psutil.Process(daemon.pid).net_connections("tcp")
-    return {tuple(c.laddr) for c in connections if c.status == psutil.CONN_LISTEN}
+    return {(c.laddr.ip, c.laddr.port) for c in connections if c.status == psutil.CONN_LISTEN}
 
 
 def sftp(ssh: SshHome, host: str, *commands: str) -> Run:
     return run(program("sftp"), "-b", "-", "-F", ssh.config, host, stdin="\n".join(commands))
 
 
+@pytest.mark.needs_sshd
 @pytest.mark.needs_sftp
 class TestSftpServer:
     def test_an_upload_arrives_in_the_inbox(
@@ -290,3 +297,95 @@ class TestSftpServer:
             assert sftp(ssh_home, "hoff", "ls").returncode == 0
         assert not node.state.exists()
         assert node.daemon.poll() is not None
+
+
+@pytest.mark.needs_root
+class TestUnprivileged:
+    """The servers work for somebody who is not root, too: on a laptop, in somebody's account."""
+
+    @pytest.mark.needs_smbd
+    @pytest.mark.needs_smbclient
+    def test_smb(self) -> None:
+        assert as_somebody(put_over_smb) == ""
+
+    @pytest.mark.needs_sshd
+    @pytest.mark.needs_sftp
+    def test_sftp(self) -> None:
+        assert as_somebody(put_over_sftp) == ""
+
+
+def put_over_smb(folder: Path) -> None:
+    with SmbServer() as server:
+        assert smbclient(server, "mkdir new").returncode == 0, server.daemon.log_tail()
+        assert (server.folder / "new").is_dir()
+
+
+def put_over_sftp(folder: Path) -> None:
+    ssh = SshHome(folder / "home")
+    with SftpServer("hoff", ssh) as node:
+        done = sftp(ssh, "hoff", "mkdir new")
+        assert done.returncode == 0, f"{done}\n{node.daemon.log_tail()}"
+        assert (node.inbox / "new").is_dir()
+
+
+def as_somebody(action: Callable[[Path], None]) -> str:
+    """Do it in a forked process that is not root; gives what went wrong, or nothing."""
+    user = pwd.getpwnam(jail_users.take())
+    with tempfile.TemporaryDirectory() as name:
+        folder, report = Path(name), Path(name, "report")
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([])
+                os.setgid(user.pw_gid)
+                os.setuid(user.pw_uid)
+                action(folder)
+                report.touch()
+            except BaseException:
+                report.write_text(traceback.format_exc())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        jail_users.give_back(user.pw_name)
+        return report.read_text()
+
+
+class TestMissingTools:
+    """A missing program is named, once, at the end; in continuous integration it is a failure."""
+
+    SUITE = """
+        import pytest
+
+        @pytest.mark.needs_smbd
+        def test_one(): ...
+
+        @pytest.mark.needs_smbd
+        def test_two(smb_share): ...
+
+        def test_three(): ...
+    """
+
+    @pytest.mark.parametrize("workers", ["0", "2"])
+    def test_skipped_and_said(self, tmp_path: Path, workers: str) -> None:
+        done = self.suite(tmp_path, "-n", workers, ci="")
+        assert "2 tests needed smbd (package samba)" in done.stdout, done
+        assert "1 passed, 2 skipped" in done.stdout
+        assert done.returncode == 0
+
+    def test_fails_in_continuous_integration(self, tmp_path: Path) -> None:
+        done = self.suite(tmp_path, ci="true")
+        assert "nothing may be skipped with CI=true" in done.stdout, done
+        assert done.returncode == 1
+
+    def suite(self, folder: Path, *options: str, ci: str) -> Run:
+        """Run a suite with our conftest on a machine that seems to have no smbd."""
+        (folder / "test_it.py").write_text(textwrap.dedent(self.SUITE))
+        (folder / "conftest.py").write_text(
+            "from tests import tools\n"
+            "tools.find = lambda name: None if name == 'smbd' else '/bin/true'\n"
+            "from tests.conftest import *\n"
+        )
+        command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml"]
+        command += ["--rootdir", folder, "-p", "no:cacheprovider", *options, folder]
+        return run(*command, env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)})
