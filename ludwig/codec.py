@@ -157,12 +157,9 @@ def _plain_mapping(value: Mapping[Any, Any], where: str, depth: int) -> dict[str
             key: to_plain(item, where=f"{where}[{key!r}]", depth=depth + 1)
             for key, item in value.items()
         }
-    pairs = [
-        [to_plain(key, where=f"a key of {where}", depth=depth + 1)]
-        + [to_plain(item, where=f"{where}[{key!r}]", depth=depth + 1)]
-        for key, item in value.items()
-    ]
-    return {"!dict": pairs}  # type: ignore[dict-item]
+    keys = [to_plain(key, where=f"a key of {where}", depth=depth + 1) for key in value]
+    items = [to_plain(v, where=f"{where}[{k!r}]", depth=depth + 1) for k, v in value.items()]
+    return {"!dict": [list(pair) for pair in zip(keys, items, strict=True)]}
 
 
 def from_plain(value: Any, depth: int = 0) -> Any:

@@ -24,7 +24,7 @@ Progress = Callable[[str, int], None]
 
 
 class Entry(NamedTuple):
-    """One name in a folder. `modified` is by the file server's clock: compare it with nothing else."""
+    """One name in a folder. `modified` is by the file server's clock: not to be mixed with ours."""
 
     name: str
     is_folder: bool
@@ -97,7 +97,7 @@ class Drive(Protocol):
         """Write a file anew. Only for the seed's chunk, which its one host alone writes."""
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
-        """The bytes from `offset` to the end, or `limit` of them. `NotFound` if there is no file."""
+        """The bytes from `offset` to the end, or `limit` of them. `NotFound` without a file."""
 
     def list(self, path: str) -> list[str]:
         """The names in a folder, unsorted; temporary names of `publish` are left out.
@@ -112,7 +112,7 @@ class Drive(Protocol):
         """Whether there is a file or folder. Up to a second late about what others just made."""
 
     def mkdir(self, path: str) -> None:
-        """Make a folder in an existing one. Of racing callers one succeeds, the others: `Exists`."""
+        """Make one folder. Of racing callers one succeeds; the others get `Exists`."""
 
     def make_folders(self, path: str) -> None:
         """Make a folder and what is missing above it. No error if it is there."""

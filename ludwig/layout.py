@@ -31,8 +31,10 @@ __all__ = [
     "job_files",
     "parse_attempt",
     "parse_beat",
+    "parse_events",
     "parse_job",
     "parse_param",
+    "parse_plan",
     "parse_refusal",
     "parse_stop",
     "parse_task",
@@ -136,6 +138,18 @@ def parse_job(name: str) -> int | None:
 def parse_param(name: str) -> int | None:
     """The number in `param_001`, or in an old drive's `param_1`."""
     return _number(name.removeprefix("param_")) if name.startswith("param_") else None
+
+
+def parse_plan(name: str) -> int | None:
+    """The number of a plan in `params/`."""
+    number = _number(name.removesuffix(".json"))
+    return number if number is not None and name == f"{number:06d}.json" else None
+
+
+def parse_events(name: str) -> tuple[str, str] | None:
+    """(host, boot) of a file in `events/`."""
+    host, _, boot = name.removesuffix(".jsonl").rpartition(".")
+    return (host, boot) if name.endswith(".jsonl") and _HOST.fullmatch(host) and boot else None
 
 
 def parse_stop(name: str) -> int | None:
@@ -243,7 +257,7 @@ class ProjectFiles:
     def job(self, number: int) -> JobFiles:
         return JobFiles(self.project, number)
 
-    def params_batch(self, number: int) -> str:
+    def plan(self, number: int) -> str:
         return f"{self.params}/{number:06d}.json"
 
     def stamp(self, stamp: str) -> str:

@@ -29,7 +29,7 @@ __all__ = [
     "NodeState",
     "Origin",
     "Outcome",
-    "ParamsBatch",
+    "Plan",
     "Refusal",
     "Run",
     "RunningAttempt",
@@ -138,22 +138,29 @@ class Job(Record):
     """Names only: the values travel in the ticket, since the drive is read by everybody."""
     origin: Origin
     retry_of: Positive | None = None
+    abandoned: bool = False
+    """Published in place of a job whose submission died half-way: it never gets any task."""
 
     def tasks(self) -> dict[int, tuple[str, Task]]:
         """Every task with its home host."""
         return {t.task: (host, t) for host, chunk in self.chunks.items() for t in chunk.tasks}
 
 
-class ParamsBatch(Record):
-    """`.ludwig/params/<n>.json`: configurations that got their names together.
+class Plan(Record):
+    """`.ludwig/params/<n>.json`: what one submission decided, in the order of submissions.
 
-    `names` goes on where the batch before ended; only one batch can be published under a number.
+    Only one plan can be published under a number, and whoever publishes it has read all before
+    it: so names are given once, and two submissions at the same moment do not double the work.
     """
 
     version: Positive = VERSION
     nonce: Nonce
-    names: dict[Short, Sha256]
-    """param_name → hash of the configuration."""
+    job: Natural = 0
+    """The job this plan is for; 0 for one that only gives names."""
+    names: dict[Short, Sha256] = {}
+    """New configurations: param_name → hash. Goes on where the plan before ended."""
+    runs: dict[Short, Natural] = {}
+    """How many replications of each configuration the job will run."""
 
 
 class Ticket(Record):

@@ -1,0 +1,116 @@
+"""Heartbeats: that a node lives, how it is, and when it has fallen silent.
+
+No clock of another machine is compared with ours: a node is silent when its counter has stood still
+for `silent_s` seconds of *our* monotonic clock, which is passed in. Owns `.ludwig/nodes/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ludwig import codec, errors, layout
+from ludwig.drive import Drive
+from ludwig.model import Beat
+
+__all__ = ["Observer", "Sighting", "last_counter", "write_beat"]
+
+
+def write_beat(drive: Drive, beat: Beat) -> None:
+    """Write a heartbeat and remove the one before.
+
+    `Exists` means that somebody else beats under this host's name.
+    """
+    drive.publish(layout.beat_path(beat.host, beat.counter), codec.encode(beat))
+    if beat.counter > 1:
+        drive.remove(layout.beat_path(beat.host, beat.counter - 1))
+
+
+def last_counter(drive: Drive, host: str) -> int:
+    """The counter an agent goes on from after a restart; older heartbeats of it are removed."""
+    drive.make_folders(layout.NODES)
+    found = sorted(
+        counter
+        for name, counter in map(_parsed, drive.list(layout.NODES))
+        if name.lower() == host.lower()
+    )
+    for old in found[:-1]:
+        drive.remove(layout.beat_path(host, old))
+    return found[-1] if found else 0
+
+
+def _parsed(name: str) -> tuple[str, int]:
+    return layout.parse_beat(name) or ("", 0)
+
+
+@dataclass
+class Sighting:
+    """What this observer knows of one node."""
+
+    counter: int
+    changed: float
+    """Our monotonic time when the counter last changed (or when we first looked)."""
+    beat: Beat | None = None
+    problem: str = ""
+
+    def silent_for(self, now: float) -> float:
+        return now - self.changed
+
+
+class Observer:
+    """Watches the heartbeats of all nodes. Costs one listing a look, and a read per new beat."""
+
+    def __init__(self, drive: Drive, *, silent_s: float) -> None:
+        self._drive = drive
+        self.silent_s = silent_s
+        self.nodes: dict[str, Sighting] = {}
+
+    def look(self, now: float, *, read: Iterable[str] | None = None) -> None:
+        """Take note of every counter; read the new beats (only of the hosts in `read`)."""
+        try:
+            names = self._drive.list(layout.NODES)
+        except errors.NotFound:
+            return
+        newest: dict[str, int] = {}
+        for host, counter in map(_parsed, names):
+            if host:
+                newest[host] = max(counter, newest.get(host, 0))
+        wanted = None if read is None else set(read)
+        for host, counter in newest.items():
+            seen = self.nodes.get(host)
+            if seen is None:
+                seen = self.nodes[host] = Sighting(counter=counter, changed=now)
+            elif counter > seen.counter:
+                seen.counter, seen.changed = counter, now
+            if wanted is None or host in wanted:
+                self._read(host, seen)
+
+    def _read(self, host: str, seen: Sighting) -> None:
+        if seen.beat is not None and seen.beat.counter == seen.counter:
+            return
+        path = layout.beat_path(host, seen.counter)
+        try:
+            seen.beat = codec.decode(Beat, self._drive.read(path, limit=4 << 20), path)
+            seen.problem = ""
+        except errors.NotFound:
+            pass  # a newer one has taken its place: the next look finds it
+        except errors.Malformed as error:
+            seen.problem = str(error)
+
+    def beat(self, host: str) -> Beat | None:
+        seen = self.nodes.get(host)
+        return seen.beat if seen else None
+
+    def silent(self, host: str, now: float) -> bool:
+        """Whether a node has been silent for long enough to act on it.
+
+        A node never seen is not silent: it has had no chance to speak to this observer.
+        Use `first_look` to start its time.
+        """
+        seen = self.nodes.get(host)
+        return seen is not None and seen.silent_for(now) >= self.silent_s
+
+    def first_look(self, hosts: Iterable[str], now: float) -> None:
+        """Start the clock for nodes that have never been seen."""
+        for host in hosts:
+            self.nodes.setdefault(host, Sighting(counter=0, changed=now))

@@ -1,0 +1,334 @@
+"""The operations on a job: create, read, claim, finish, roll forward, stop.
+
+Owns the order in which files appear (payload, then what refers to it, then what announces it) and
+so the guarantee that every task ends exactly once, whatever dies in between. Each operation may be
+repeated after an error. What state a task is in, and what to claim next, is decided by the pure
+functions of `states.py`; heartbeats are in `nodes.py`, numbers and names in `registry.py`.
+Never sleeps, never asks for the time, never unpickles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ludwig import codec, errors, layout
+from ludwig.drive import Drive
+from ludwig.drives.trees import local_files
+from ludwig.model import Claim, Done, File, Job, Origin, Refusal, Stop, Task
+
+__all__ = [
+    "abandon_job",
+    "claim",
+    "end",
+    "ensure_param",
+    "finish",
+    "list_jobs",
+    "publish_job",
+    "read_job",
+    "read_params",
+    "refuse",
+    "roll_forward",
+    "settle",
+    "stage",
+    "stop",
+    "withdraw",
+]
+
+
+# --- creating and reading ----------------------------------------------------------------------
+
+
+def publish_job(drive: Drive, job: Job, chunks: Mapping[str, bytes], params: bytes) -> bytes:
+    """Make a job exist. Its folder is reserved (`registry.reserve_job`) and otherwise empty.
+
+    `chunks` are the bytes of each host's chunk, `params` those of `params.json`. Returns the bytes
+    of `job.json`, whose hash goes into the tickets. `Exists` when somebody took this submission
+    for dead and abandoned it: then nothing was submitted.
+    """
+    files = layout.job_files(job.project, job.job)
+    for folder in files.folders:
+        drive.make_folders(folder)
+    for host, data in chunks.items():
+        drive.create(files.chunk_of(host), data)
+    drive.create(files.params, params)
+    record = codec.encode(job)
+    drive.publish(files.record, record)
+    return record
+
+
+def abandon_job(drive: Drive, project: str, number: int, *, origin: Origin, nonce: str) -> bool:
+    """Declare a submission dead that reserved a number and never published its job.
+
+    False if the job was there after all. Should its submitter live, it is told by `Exists`.
+    """
+    zeros = "0" * 64
+    job = Job(
+        project=project,
+        job=number,
+        nonce=nonce,
+        stamp="",
+        contract="function",
+        entry="",
+        source=zeros,
+        params_sha256=zeros,
+        chunks={},
+        origin=origin,
+        abandoned=True,
+    )
+    try:
+        drive.publish(layout.job_files(project, number).record, codec.encode(job))
+    except errors.Exists:
+        return False
+    return True
+
+
+def list_jobs(drive: Drive, project: str) -> list[int]:
+    """The numbers of a project's jobs, also of those being submitted just now."""
+    try:
+        names = drive.list(layout.project_files(project).jobs)
+    except errors.NotFound:
+        return []
+    return sorted(number for name in names if (number := layout.parse_job(name)))
+
+
+def read_job(drive: Drive, project: str, number: int, *, sha256: str | None = None) -> Job:
+    """A job's record. `NotFound` if there is no such job (yet).
+
+    With `sha256`, only the very bytes a ticket vouches for are accepted.
+    """
+    path = layout.job_files(project, number).record
+    data = drive.read(path)
+    if sha256 is not None and (actual := codec.sha256(data)) != sha256:
+        raise errors.TicketRefused(
+            f"job.json does not match its ticket (sha256 {actual[:4]}… ≠ {sha256[:4]}…). Somebody "
+            f"changed <drive>/{path} after it was submitted. Submit again."
+        )
+    job = codec.decode(Job, data, path)
+    check_job(job, project, number, path)
+    return job
+
+
+def check_job(job: Job, project: str, number: int, path: str) -> None:
+    """Refuse a record whose names could lead anywhere but into its own project."""
+    if (job.project, job.job) != (project, number):
+        raise errors.Malformed(path, f"it is the record of {job.project}/{job.job}")
+    try:
+        if not job.abandoned:
+            layout.check_relative(job.entry, what="entry")
+        seen: set[int] = set()
+        hosts = {layout.check_host(host).lower() for host in job.chunks}
+        if len(hosts) != len(job.chunks):
+            raise errors.Malformed(path, "two hosts differ by case alone")
+        for chunk in job.chunks.values():
+            for task in chunk.tasks:
+                if task.task in seen or not task.runs:
+                    raise errors.Malformed(path, f"task {task.task} is there twice, or empty")
+                seen.add(task.task)
+                for run in task.runs:
+                    layout.project_files(project).run(run.param_name, run.job_name)
+                    if layout.parse_param(run.param_name) is None or "num" not in run.job_name:
+                        raise errors.Malformed(path, f"task {task.task} has an unusual name")
+    except errors.NameNotAllowed as error:
+        raise errors.Malformed(path, str(error)) from error
+
+
+def read_params(drive: Drive, job: Job) -> dict[str, dict[str, object]]:
+    """The parameters of every configuration of a job, by param_name."""
+    path = layout.job_files(job.project, job.job).params
+    data = drive.read(path)
+    if codec.sha256(data) != job.params_sha256:
+        raise errors.Malformed(path, "it does not match the SHA-256 in job.json")
+    return codec.decode_params(data, path)
+
+
+def read_task(drive: Drive, job: Job, host: str, task: Task) -> bytes:
+    """The pickled bytes of a task, exactly those that `job.json` vouches for."""
+    path = layout.job_files(job.project, job.job).chunk_of(host)
+    data = drive.read(path, offset=task.offset, limit=task.length)
+    if codec.sha256(data) != task.sha256:
+        raise errors.Malformed(path, f"task {task.task} does not match its SHA-256 in job.json")
+    return data
+
+
+# --- claiming ----------------------------------------------------------------------------------
+
+
+def claim(drive: Drive, job: Job, task: int, attempt: int, by: Claim) -> bool:
+    """Try to become the one who runs this attempt. False when somebody was first."""
+    path = layout.job_files(job.project, job.job).claim_of(task, attempt)
+    try:
+        drive.create(path, codec.encode(by))
+    except errors.Exists:
+        return False
+    return True
+
+
+def refuse(drive: Drive, project: str, number: int, refusal: Refusal) -> None:
+    """Say on the drive that this node will not work on a job. Said once."""
+    files = layout.job_files(project, number)
+    with suppress(errors.Exists):
+        drive.make_folders(files.refused)
+        drive.publish(files.refused_by(refusal.host), codec.encode(refusal))
+
+
+# --- ending ------------------------------------------------------------------------------------
+
+
+def stage(
+    drive: Drive,
+    job: Job,
+    task: Task,
+    attempt: int,
+    *,
+    folders: Sequence[Path],
+    params: Mapping[str, Mapping[str, object]],
+) -> tuple[tuple[File, ...], ...]:
+    """Bring the results of an attempt to the drive, one local folder per run of the task.
+
+    Returns the manifest for `done`. Nothing of it is visible in `runs/` yet but the parameters.
+    """
+    files = layout.job_files(job.project, job.job)
+    manifest = []
+    for index, (run, folder) in enumerate(zip(task.runs, folders, strict=True)):
+        ensure_param(drive, job.project, run.param_name, params[run.param_name])
+        names = sorted(local_files(folder)) if folder.is_dir() else []
+        drive.upload(folder, files.staged_run(task.task, attempt, index), files=names)
+        manifest.append(tuple(_file(folder, name) for name in names))
+    return tuple(manifest)
+
+
+def _file(folder: Path, name: str) -> File:
+    path = folder / name
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return File(name, path.stat().st_size, digest)
+
+
+def ensure_param(drive: Drive, project: str, param_name: str, params: Mapping[str, object]) -> None:
+    """`runs/<param_name>/param2val.yaml`, written once by whoever needs it first."""
+    files = layout.project_files(project)
+    drive.make_folders(files.param(param_name))
+    text = codec.to_yaml({**params, "param_name": param_name, "job_name": None})
+    with suppress(errors.Exists):
+        drive.publish(files.param2val(param_name), text.encode())
+
+
+def end(drive: Drive, job: Job, done: Done) -> bool:
+    """Publish the end of a task. True for the one who ended it, also when asked again.
+
+    Repeating the call after an error needs the very same record.
+    """
+    path = layout.job_files(job.project, job.job).done_of(done.task)
+    try:
+        drive.publish(path, codec.encode(done))
+    except errors.Exists:
+        return False
+    return True
+
+
+def read_done(drive: Drive, job: Job, task: int) -> Done | None:
+    """How a task ended. None if it has not."""
+    path = layout.job_files(job.project, job.job).done_of(task)
+    try:
+        done = codec.decode(Done, drive.read(path), path)
+    except errors.NotFound:
+        return None
+    if done.task != task:
+        raise errors.Malformed(path, f"it is the end of task {done.task}")
+    return done
+
+
+def settle(drive: Drive, job: Job, task: Task, done: Done) -> bool:
+    """Move the winner's results to `runs/`. Anybody may do it, any number of times.
+
+    False when something is neither staged nor in place: then it must be staged again.
+    """
+    if done.outcome != "done" or not done.moved:
+        return True
+    files = layout.job_files(job.project, job.job)
+    project = layout.project_files(job.project)
+    complete = True
+    for index, run in enumerate(task.runs):
+        staged = files.staged_run(done.task, done.attempt, index)
+        target = project.run(run.param_name, run.job_name)
+        try:
+            drive.move(staged, target)
+        except errors.Exists:
+            pass  # moved before; what is still staged is an upload that came too late
+        except errors.NotFound:
+            complete = complete and drive.exists(target)
+    if complete:
+        drive.remove_folder(files.staging_of(done.task, done.attempt))
+    return complete
+
+
+def withdraw(drive: Drive, job: Job, task: int, attempt: int) -> None:
+    """Take back what an attempt staged that did not win."""
+    drive.remove_folder(layout.job_files(job.project, job.job).staging_of(task, attempt))
+
+
+def finish(
+    drive: Drive,
+    job: Job,
+    task: Task,
+    done: Done,
+    *,
+    folders: Sequence[Path],
+    params: Mapping[str, Mapping[str, object]],
+) -> bool:
+    """End a task whose results lie in local folders. True if this attempt is the one that counts.
+
+    The manifest in `done` must be that of the folders (see `stage`); may be repeated.
+    """
+    if done.outcome == "done" and done.moved:
+        stage(drive, job, task, done.attempt, folders=folders, params=params)
+    won = end(drive, job, done)
+    if not won:
+        withdraw(drive, job, done.task, done.attempt)
+        return False
+    while not settle(drive, job, task, done):  # somebody removed what was staged
+        stage(drive, job, task, done.attempt, folders=folders, params=params)
+    return True
+
+
+def roll_forward(drive: Drive, job: Job) -> list[int]:
+    """Complete what a dead winner left: move results of ended tasks that are still staged.
+
+    Also removes what losers left. Returns the tasks that were helped. For agents and clients.
+    """
+    files = layout.job_files(job.project, job.job)
+    try:
+        staged = [found for name in drive.list(files.staging) if (found := _attempt(name))]
+        ended = {layout.parse_task(name) for name in drive.list(files.done)} if staged else set()
+    except errors.NotFound:
+        return []
+    tasks = job.tasks()
+    helped = []
+    for task, attempt in staged:
+        if task not in ended or task not in tasks:
+            continue
+        done = read_done(drive, job, task)
+        if done is None:
+            continue
+        if done.attempt == attempt and done.outcome == "done":
+            settle(drive, job, tasks[task][1], done)
+            helped.append(task)
+        else:
+            withdraw(drive, job, task, attempt)
+    return helped
+
+
+def _attempt(name: str) -> tuple[int, int] | None:
+    return layout.parse_attempt(name)
+
+
+# --- stopping ----------------------------------------------------------------------------------
+
+
+def stop(drive: Drive, job: Job, by: Stop, *, task: int | None = None) -> None:
+    """Ask for a job, or one task of it, to be cancelled. Cannot be taken back."""
+    with suppress(errors.Exists):
+        drive.create(layout.job_files(job.project, job.job).stop(task), codec.encode(by))

@@ -1,0 +1,312 @@
+"""What state a task is in and why, what a node claims next, and what a failure leads to.
+
+Pure: everything is decided from a `JobView` and an `Observer` that were filled before, and from the
+observer's own monotonic time. Whatever a user is told about waiting, running and lost tasks is said
+here, and agents act on the same words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ludwig.model import ATTEMPT_LIMIT, Claim, Done, Failure, Job, TaskState
+from ludwig.nodes import Observer
+from ludwig.view import JobView
+
+__all__ = [
+    "Retake",
+    "TaskStatus",
+    "after_failure",
+    "claimable",
+    "counts",
+    "job_state",
+    "others_serving",
+    "retakes",
+    "task_states",
+]
+
+STATES: tuple[TaskState, ...] = ("queued", "running", "done", "failed", "lost", "stopped")
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """One row of `ludwig status JOB`."""
+
+    task: int
+    state: TaskState
+    why: str
+    node: str = ""
+    attempt: int = 0
+    param_name: str = ""
+    job_name: str = ""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What is known of the latest attempt of a task that has not ended."""
+
+    state: Literal["held", "waiting", "abandoned", "handed over", "unclear"]
+    node: str
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Retake:
+    """An attempt that nobody works on any more, and what the next one will say."""
+
+    task: int
+    attempt: int
+    why: str
+    failures: tuple[Failure, ...]
+    lost: bool
+    """The task was tried too often: it is to be ended as lost."""
+
+
+# --- who holds a task --------------------------------------------------------------------------
+
+
+def holding(view: JobView, observer: Observer, task: int, now: float) -> Holding | None:
+    """Who has the latest attempt of a task. None if it was never claimed."""
+    attempt = view.claims.get(task)
+    if attempt is None:
+        return None
+    claim = view.owner(task)
+    if claim is None:  # whoever claimed it may have died before it wrote a byte
+        since = view.unclear.setdefault((task, attempt), now)
+        kind: Literal["abandoned", "unclear"] = (
+            "abandoned" if now - since >= observer.silent_s else "unclear"
+        )
+        return Holding(kind, "", attempt, "a node claimed it but has not said which")
+    host = claim.host
+    observer.first_look([host], now)
+    if failed := view.failed.get((task, attempt)):
+        return Holding("handed over", host, attempt, f"failed on {host}: {_short(failed.why)}")
+    if released := view.released.get((task, attempt)):
+        return Holding("handed over", host, attempt, f"given back by {host}: {released.why}")
+    if observer.silent(host, now):
+        seconds = int(observer.nodes[host].silent_for(now))
+        return Holding("abandoned", host, attempt, f"{host} has been silent for {seconds} s")
+    return _by_beat(view, observer, task, claim)
+
+
+def _by_beat(view: JobView, observer: Observer, task: int, claim: Claim) -> Holding:
+    """Every heartbeat after the one a claim names lists the attempt, until it has ended."""
+    attempt, host = view.claims[task], claim.host
+    beat = observer.beat(host)
+    if beat is None or beat.counter <= claim.beat:
+        return Holding("held", host, attempt, claim.why or f"just claimed by {host}")
+    key = (view.job.project, view.job.job, task, attempt)
+    for running in beat.running:
+        if (running.project, running.job, running.task, running.attempt) == key:
+            if running.phase == "waiting":
+                return Holding("waiting", host, attempt, f"next on {host}")
+            return Holding("held", host, attempt, claim.why or f"on {host}")
+    return Holding("abandoned", host, attempt, f"{host} does not know of it any more")
+
+
+# --- what a user is told -----------------------------------------------------------------------
+
+
+def task_states(view: JobView, observer: Observer, now: float) -> list[TaskStatus]:
+    """The state of every task and why it is in it, in the order of the tasks."""
+    waiting = _Waiting(view, observer, now)
+    rows = []
+    for number, (home, task) in sorted(view.job.tasks().items()):
+        run = task.runs[0]
+        row = _one(view, observer, waiting, number=number, home=home, now=now)
+        more = f" (+{len(task.runs) - 1} more)" if len(task.runs) > 1 else ""
+        rows.append(
+            TaskStatus(
+                task=number,
+                state=row[0],
+                why=row[1],
+                node=row[2],
+                attempt=row[3],
+                param_name=run.param_name,
+                job_name=run.job_name + more,
+            )
+        )
+    return rows
+
+
+def _one(
+    view: JobView, observer: Observer, waiting: _Waiting, *, number: int, home: str, now: float
+) -> tuple[TaskState, str, str, int]:
+    if number in view.done:
+        done = view.end_of(number)
+        if done is None:
+            return "lost", "its end is on the drive but cannot be read", "", 0
+        return done.outcome, _how_it_ended(done), done.host, done.attempt
+    held = holding(view, observer, number, now)
+    if view.stopped(number):
+        if held and held.state == "held":
+            return "running", f"being stopped on {held.node}", held.node, held.attempt
+        return "stopped", "cancelled before it started", "", 0
+    if held is None:
+        return "queued", waiting.why(home), "", 0
+    if held.state == "held":
+        return "running", held.why, held.node, held.attempt
+    if held.state == "waiting":
+        return "queued", held.why, held.node, held.attempt
+    if held.state == "abandoned":
+        return "lost", f"{held.why}; {waiting.who_takes_over()}", held.node, held.attempt
+    return "queued", f"{held.why}; {waiting.who_takes_over()}", held.node, held.attempt
+
+
+def _how_it_ended(done: Done) -> str:
+    if done.outcome == "done":
+        return f"finished on {done.host} after {done.seconds:.1f} s"
+    return done.why or f"{done.outcome} on {done.host}"
+
+
+class _Waiting:
+    """Why tasks that nobody has claimed are waiting, worked out once per job."""
+
+    def __init__(self, view: JobView, observer: Observer, now: float) -> None:
+        self._hosts = {host: _serving(view, observer, host, now) for host in view.job.chunks}
+        self._can = [host for host, trouble in self._hosts.items() if not trouble]
+
+    def why(self, home: str) -> str:
+        if not self._can:
+            reasons = "; ".join(f"{host}: {why}" for host, why in self._hosts.items())
+            return f"no node can run it now ({reasons or 'the job has no nodes'})"
+        if trouble := self._hosts.get(home):
+            return f"{home} cannot ({trouble}); {self.who_takes_over()}"
+        return f"waits for a free slot on {home}"
+
+    def who_takes_over(self) -> str:
+        if not self._can:
+            return "no other node can take over now"
+        names = ", ".join(sorted(self._can)[:3]) + (" …" if len(self._can) > 3 else "")
+        return f"{names} will take over"
+
+
+def _serving(view: JobView, observer: Observer, host: str, now: float) -> str:
+    """Empty when a node works on this job, else why it does not."""
+    if host in view.refusals:
+        return f"refused: {_short(view.refusals[host])}"
+    if observer.silent(host, now):
+        return f"silent for {int(observer.nodes[host].silent_for(now))} s"
+    beat = observer.beat(host)
+    if beat is None:
+        return "not heard of yet" if host not in view.accepted else ""
+    if beat.state in ("draining", "silent"):
+        return f"{beat.state}" + (f": {_short(beat.why)}" if beat.why else "")
+    if beat.state == "quarantined" and not beat.set_aside:
+        return f"quarantined: {_short(beat.why)}"
+    if f"{view.job.project}/{view.job.job}" in beat.set_aside:
+        return f"has set this job aside: {_short(beat.why)}"
+    if host not in view.accepted and not beat.running:
+        return "has not taken up its ticket yet"
+    return ""
+
+
+def _short(text: str, limit: int = 160) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def counts(rows: list[TaskStatus]) -> dict[TaskState, int]:
+    found = Counter(row.state for row in rows)
+    return {state: found.get(state, 0) for state in STATES}
+
+
+def job_state(numbers: Mapping[TaskState, int]) -> TaskState:
+    """One word for a whole job."""
+    for state in ("running", "queued", "lost", "failed", "stopped"):
+        if numbers.get(state):  # type: ignore[call-overload]
+            return state  # type: ignore[return-value]
+    return "done"
+
+
+# --- what a node does --------------------------------------------------------------------------
+
+
+def claimable(view: JobView, host: str, *, skip: Container[int] = ()) -> Iterator[int]:
+    """Tasks that were never claimed, in the order in which `host` should try them.
+
+    Home first, from the front; then the node with the most left, from the back, so that helper and
+    home meet as late as possible.
+    """
+    job = view.job
+    left: dict[str, list[int]] = {}
+    for home, chunk in job.chunks.items():
+        left[home] = [
+            t.task
+            for t in chunk.tasks
+            if t.task not in view.claims
+            and t.task not in view.done
+            and t.task not in skip
+            and not view.stopped(t.task)
+        ]
+    yield from left.pop(host, [])
+    if not job.balance:
+        return
+    while left:
+        home = max(left, key=lambda name: (len(left[name]), name))
+        if not left[home]:
+            return
+        yield left[home].pop()
+
+
+def left_over(view: JobView, observer: Observer, host: str, now: float) -> Iterator[int]:
+    """With `balance=False`: unclaimed tasks of nodes that will not come to them."""
+    for home, chunk in view.job.chunks.items():
+        if home != host and _serving(view, observer, home, now) not in ("", *_PATIENCE):
+            for task in chunk.tasks:
+                if task.task not in view.claims and task.task in view.open_tasks():
+                    yield task.task
+
+
+_PATIENCE = ("not heard of yet", "has not taken up its ticket yet")
+
+
+def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterator[Retake]:
+    """Attempts that nobody works on any more and that `host` may claim anew."""
+    for task in sorted(view.open_tasks()):
+        held = holding(view, observer, task, now)
+        if held is None or held.state in ("held", "waiting", "unclear"):
+            continue
+        claim = view.owner(task)
+        failures = claim.failures if claim else ()
+        if failed := view.failed.get((task, held.attempt)):
+            failure = Failure(attempt=held.attempt, host=held.node, why=failed.why)
+            failures = (*failures, failure)
+        yield Retake(
+            task=task,
+            attempt=held.attempt + 1,
+            why=f"attempt {held.attempt} {held.why}",
+            failures=failures,
+            lost=held.attempt >= ATTEMPT_LIMIT,
+        )
+
+
+def others_serving(view: JobView, observer: Observer, host: str, now: float) -> list[str]:
+    """The other nodes that work on this job as far as one can tell."""
+    return [
+        other
+        for other in view.job.chunks
+        if other != host
+        and not _serving(view, observer, other, now)
+        and (beat := observer.beat(other)) is not None
+        and beat.state in ("idle", "busy", "quarantined")
+    ]
+
+
+def after_failure(
+    job: Job, failures: tuple[Failure, ...], host: str, *, others: bool
+) -> Literal["retry", "hand over", "give up"]:
+    """What comes after the last of `failures`, which happened on `host`.
+
+    A task is tried `retries` times more on the same node, then once on another if there is one: a
+    node may be the reason. Attempts that were lost with their node do not count.
+    """
+    if job.retries == 0 or any(failure.host != host for failure in failures):
+        return "give up"
+    if len(failures) <= job.retries:
+        return "retry"
+    return "hand over" if others else "give up"
