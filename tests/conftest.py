@@ -1,6 +1,7 @@
 """Fixtures for real servers, and the markers `needs_…`; see `tests/harness.py`."""
 
 import itertools
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ import pytest
 
 from tests import jail_users, processes
 from tests.harness import SftpServer, SmbServer, SmbShare, SshHome, require
+from tests.sftp_server import JAILS
 from tests.tools import SKIP_PREFIX
 
 
@@ -31,6 +33,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         tests = "1 test" if count == 1 else f"{count} tests"
         verb = "needed" if reason.startswith(SKIP_PREFIX) else "skipped:"
         terminalreporter.line(f"{tests} {verb} {reason.removeprefix(SKIP_PREFIX)}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        for parent in (Path(tempfile.gettempdir()), JAILS):
+            processes.clear_forgotten(parent)
 
 
 def pytest_sessionfinish() -> None:

@@ -7,9 +7,12 @@ import atexit
 import contextlib
 import os
 import random
+import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -208,7 +211,32 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
+_owner = os.getpid()
+
+
 @atexit.register
 def end_all() -> None:
-    for daemon in list(Daemon.running):
-        daemon.kill()
+    """End what this process started. A forked child has inherited the list, not the processes."""
+    if os.getpid() == _owner:
+        for daemon in list(Daemon.running):
+            daemon.kill()
+
+
+def make_state_folder(kind: str, parent: Path | None = None) -> Path:
+    """A short path (sockets allow 107 bytes) that says which process it belongs to."""
+    parent = parent or Path(tempfile.gettempdir())
+    return Path(tempfile.mkdtemp(prefix=f"ludwig-{kind}-{os.getpid()}-", dir=parent))
+
+
+def clear_forgotten(parent: Path) -> None:
+    """End the servers, and remove the folders, of test runs that were killed."""
+    for folder in parent.glob("ludwig-*-*-*"):
+        match = re.fullmatch(r"ludwig-[a-z]+-(\d+)-[^-]+", folder.name)
+        if match is None or psutil.pid_exists(int(match[1])):
+            continue
+        for process in psutil.process_iter(["cmdline"]):
+            arguments = process.info["cmdline"] or []
+            if any(argument.startswith(f"{folder}/") for argument in arguments):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        shutil.rmtree(folder, ignore_errors=True)

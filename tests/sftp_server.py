@@ -8,13 +8,19 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests import jail_users
-from tests.processes import Daemon, accepts_connections, release_port, reserve_port, wait_until
+from tests.processes import (
+    Daemon,
+    accepts_connections,
+    make_state_folder,
+    release_port,
+    reserve_port,
+    wait_until,
+)
 from tests.tools import program
 
 # A jail must be root's all the way up, so it cannot be in a folder for temporary files.
@@ -71,9 +77,7 @@ class SftpServer:
         if accounts > 1 and not self.jailed:
             raise ValueError("only root can have several accounts")
         self.port = reserve_port()
-        self.state = Path(
-            tempfile.mkdtemp(prefix="ludwig-sftp-", dir=JAILS if self.jailed else None)
-        )
+        self.state = make_state_folder("sftp", JAILS if self.jailed else None)
         self.state.chmod(0o755)
         self.jail = self.state / "jail"
         self.inbox = self.jail / "inbox"

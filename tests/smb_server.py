@@ -5,14 +5,20 @@ import pwd
 import secrets
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.processes import Daemon, accepts_connections, release_port, reserve_port, wait_until
+from tests.processes import (
+    Daemon,
+    accepts_connections,
+    make_state_folder,
+    release_port,
+    reserve_port,
+    wait_until,
+)
 from tests.tools import program
 
 STATE_FOLDERS = (
@@ -41,7 +47,7 @@ class SmbServer:
         share_settings: Mapping[str, str] | None = None,
     ) -> None:
         # Not below pytest's folders: Samba's sockets allow paths of 107 bytes only.
-        self.state = Path(tempfile.mkdtemp(prefix="ludwig-smb-"))
+        self.state = make_state_folder("smb")
         self.folder = folder or self.state / "share"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.share = share

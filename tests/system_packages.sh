@@ -49,17 +49,16 @@ report_missing() {
 }
 
 install_missing() {
-    local policy=/usr/sbin/policy-rc.d made_policy=no
+    local policy=/usr/sbin/policy-rc.d
     export DEBIAN_FRONTEND=noninteractive
     # Debian starts a server as soon as it is installed, unless this script says no.
     if [ ! -e "$policy" ]; then
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 755 "$policy"
-        made_policy=yes
     fi
     apt-get update -q >&2 || true
     apt-get install -q -y --no-install-recommends "$@" >&2 || true
-    [ "$made_policy" = no ] || rm -f "$policy"
 }
 
 mapfile -t packages < <(missing_packages)

@@ -5,7 +5,6 @@ import pwd
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 import traceback
 from collections.abc import Callable
@@ -26,8 +25,8 @@ from tests.harness import (
     reserve_port,
     wait_until,
 )
+from tests.processes import clear_forgotten, make_state_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 Run = subprocess.CompletedProcess[str]
 
 
@@ -102,6 +101,22 @@ class TestDaemon:
         daemon.stop()
         assert daemon.poll() is not None
         assert daemon not in Daemon.running
+
+    def test_what_a_killed_run_left_is_cleared(self, tmp_path: Path) -> None:
+        code = (
+            "import os, pathlib, sys; from tests.processes import *\n"
+            "state = make_state_folder('test', pathlib.Path(sys.argv[1]))\n"
+            "sleeper = 'import time; time.sleep(600)'\n"
+            "daemon = Daemon([sys.executable, '-c', sleeper, f'{state}/x'], log=state / 'log')\n"
+            "daemon.start(); print(daemon.pid, flush=True); os._exit(0)"
+        )
+        left = psutil.Process(int(run(sys.executable, "-c", code, tmp_path).stdout))
+        (folder,) = tmp_path.iterdir()
+        mine = make_state_folder("test", tmp_path)
+        clear_forgotten(tmp_path)
+        assert not folder.exists()
+        assert mine.exists()
+        wait_until(lambda: not alive(left), what="the forgotten process to end")
 
     def test_ports_are_given_once(self) -> None:
         ports = [reserve_port() for _ in range(50)]
@@ -349,43 +364,3 @@ def as_somebody(action: Callable[[Path], None]) -> str:
         os.waitpid(child, 0)
         jail_users.give_back(user.pw_name)
         return report.read_text()
-
-
-class TestMissingTools:
-    """A missing program is named, once, at the end; in continuous integration it is a failure."""
-
-    SUITE = """
-        import pytest
-
-        @pytest.mark.needs_smbd
-        def test_one(): ...
-
-        @pytest.mark.needs_smbd
-        def test_two(smb_share): ...
-
-        def test_three(): ...
-    """
-
-    @pytest.mark.parametrize("workers", ["0", "2"])
-    def test_skipped_and_said(self, tmp_path: Path, workers: str) -> None:
-        done = self.suite(tmp_path, "-n", workers, ci="")
-        assert "2 tests needed smbd (package samba)" in done.stdout, done
-        assert "1 passed, 2 skipped" in done.stdout
-        assert done.returncode == 0
-
-    def test_fails_in_continuous_integration(self, tmp_path: Path) -> None:
-        done = self.suite(tmp_path, ci="true")
-        assert "nothing may be skipped with CI=true" in done.stdout, done
-        assert done.returncode == 1
-
-    def suite(self, folder: Path, *options: str, ci: str) -> Run:
-        """Run a suite with our conftest on a machine that seems to have no smbd."""
-        (folder / "test_it.py").write_text(textwrap.dedent(self.SUITE))
-        (folder / "conftest.py").write_text(
-            "from tests import tools\n"
-            "tools.find = lambda name: None if name == 'smbd' else '/bin/true'\n"
-            "from tests.conftest import *\n"
-        )
-        command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml"]
-        command += ["--rootdir", folder, "-p", "no:cacheprovider", *options, folder]
-        return run(*command, env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)})
