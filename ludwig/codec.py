@@ -110,10 +110,10 @@ def to_plain(value: Any, *, where: str = "a parameter", depth: int = 0) -> Any:
     """
     if depth > MAX_DEPTH:
         raise errors.ParameterError(f"{where} is nested more than {MAX_DEPTH} deep.")
-    if value is None or isinstance(value, (bool, str)):
-        if isinstance(value, str) and not isinstance(value, bool):
-            return _plain_text(str(value), where)
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _plain_text(str(value), where)
     if isinstance(value, int):
         return int(value) if -(2**53) <= value <= 2**53 else {"!int": str(int(value))}
     if isinstance(value, float):

@@ -61,7 +61,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of every file: immutable, fields by name. Unknown fields are passed over."""
 
 
-class Format(Record):
+class Format(Record, frozen=True, kw_only=True):
     """`.ludwig/format.json`: what wrote this drive."""
 
     version: Positive
@@ -84,13 +84,13 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[Run, ...]
 
 
-class Chunk(Record):
+class Chunk(Record, frozen=True, kw_only=True):
     """What one host works through from the front."""
 
     tasks: tuple[Task, ...]
 
 
-class Git(Record):
+class Git(Record, frozen=True, kw_only=True):
     """The state of the repository a job was submitted from."""
 
     commit: Short
@@ -100,7 +100,7 @@ class Git(Record):
     branch: Short = ""
 
 
-class Origin(Record):
+class Origin(Record, frozen=True, kw_only=True):
     """Who submitted a job, from where, and with what. For people; nothing depends on it."""
 
     user: Short
@@ -113,7 +113,7 @@ class Origin(Record):
     git: Git | None = None
 
 
-class Job(Record):
+class Job(Record, frozen=True, kw_only=True):
     """`job.json`: published last. Everything an agent needs to know but the tasks' own bytes."""
 
     version: Positive = VERSION
@@ -146,7 +146,7 @@ class Job(Record):
         return {t.task: (host, t) for host, chunk in self.chunks.items() for t in chunk.tasks}
 
 
-class Plan(Record):
+class Plan(Record, frozen=True, kw_only=True):
     """`.ludwig/params/<n>.json`: what one submission decided, in the order of submissions.
 
     Only one plan can be published under a number, and whoever publishes it has read all before
@@ -163,7 +163,7 @@ class Plan(Record):
     """How many replications of each configuration the job will run."""
 
 
-class Ticket(Record):
+class Ticket(Record, frozen=True, kw_only=True):
     """`tickets/<project>-<job>.json` in an inbox: the order to work on a job."""
 
     version: Positive = VERSION
@@ -174,7 +174,7 @@ class Ticket(Record):
     env: dict[Short, Text] = {}
 
 
-class Failure(Record):
+class Failure(Record, frozen=True, kw_only=True):
     """One attempt that did not end well."""
 
     attempt: Positive
@@ -182,7 +182,7 @@ class Failure(Record):
     why: Text
 
 
-class Claim(Record):
+class Claim(Record, frozen=True, kw_only=True):
     """`claims/<task>.<attempt>`: this host runs it."""
 
     version: Positive = VERSION
@@ -205,7 +205,7 @@ class File(msgspec.Struct, frozen=True, array_like=True):
     sha256: str = ""
 
 
-class GpuSummary(Record):
+class GpuSummary(Record, frozen=True, kw_only=True):
     """What the GPUs of an attempt did. Percent, bytes, degrees Celsius, watts, joules."""
 
     gpus: tuple[Short, ...] = ()
@@ -219,7 +219,7 @@ class GpuSummary(Record):
     energy: float = 0.0
 
 
-class Done(Record):
+class Done(Record, frozen=True, kw_only=True):
     """`done/<task>`: the end of a task. Only one can be published."""
 
     version: Positive = VERSION
@@ -247,7 +247,7 @@ class Done(Record):
     log_path: Short = ""
 
 
-class Event(Record):
+class Event(Record, frozen=True, kw_only=True):
     """One line of `events/<host>.<boot>.jsonl`."""
 
     what: Literal["accepted", "claimed", "started", "failed", "released", "ended", "note"]
@@ -260,7 +260,7 @@ class Event(Record):
     """With `ended`: what was published, so that nobody has to read `done/` task by task."""
 
 
-class Stop(Record):
+class Stop(Record, frozen=True, kw_only=True):
     """`stop`, `stop.<task>`: who cancelled. An empty file stops just as well."""
 
     version: Positive = VERSION
@@ -269,7 +269,7 @@ class Stop(Record):
     nonce: str = ""
 
 
-class Refusal(Record):
+class Refusal(Record, frozen=True, kw_only=True):
     """`refused/<host>.json`: this node will not work on the job."""
 
     version: Positive = VERSION
@@ -278,7 +278,7 @@ class Refusal(Record):
     nonce: str = ""
 
 
-class Gpu(Record):
+class Gpu(Record, frozen=True, kw_only=True):
     """One GPU in a heartbeat. Bytes, percent, degrees, watts."""
 
     name: Short
@@ -293,7 +293,7 @@ class Gpu(Record):
     why: Text = ""
 
 
-class Slots(Record):
+class Slots(Record, frozen=True, kw_only=True):
     """How many tasks a node can run at once, and how many places are free."""
 
     gpus: Natural = 0
@@ -302,7 +302,7 @@ class Slots(Record):
     cpus_free: Natural = 0
 
 
-class RunningAttempt(Record):
+class RunningAttempt(Record, frozen=True, kw_only=True):
     """An attempt that a node holds: claimed, running, or on its way to the drive."""
 
     project: Short
@@ -315,7 +315,7 @@ class RunningAttempt(Record):
     gpus: tuple[Short, ...] = ()
 
 
-class Beat(Record):
+class Beat(Record, frozen=True, kw_only=True):
     """`.ludwig/nodes/<host>.<counter>.json`: that a node lives, and how it is."""
 
     version: Positive = VERSION

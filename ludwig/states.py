@@ -218,8 +218,8 @@ def counts(rows: list[TaskStatus]) -> dict[TaskState, int]:
 def job_state(numbers: Mapping[TaskState, int]) -> TaskState:
     """One word for a whole job."""
     for state in ("running", "queued", "lost", "failed", "stopped"):
-        if numbers.get(state):  # type: ignore[call-overload]
-            return state  # type: ignore[return-value]
+        if numbers.get(state):
+            return state
     return "done"
 
 
