@@ -12,6 +12,7 @@ caller may simply repeat a call that failed (its bytes must then be its own: put
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -99,13 +100,13 @@ class Drive(Protocol):
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         """The bytes from `offset` to the end, or `limit` of them. `NotFound` without a file."""
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str) -> builtins.list[str]:
         """The names in a folder, unsorted; temporary names of `publish` are left out.
 
         `NotFound` if there is no such folder.
         """
 
-    def scan(self, path: str) -> list[Entry]:
+    def scan(self, path: str) -> builtins.list[Entry]:
         """As `list`, with kind, size and time."""
 
     def exists(self, path: str) -> bool:

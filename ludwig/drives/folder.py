@@ -8,6 +8,7 @@ there (it lists), trusts a size (it reads to the end), or lets `rename` decide a
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import os
@@ -135,11 +136,11 @@ class FolderDrive(Drive):
                     return file.readall()
                 return _read_exactly(file, limit)
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: str) -> builtins.list[str]:
         with _translate("listing", path):
             return [n for n in os.listdir(self._real(path)) if not n.startswith(TEMPORARY)]
 
-    def scan(self, path: str) -> list[Entry]:
+    def scan(self, path: str) -> builtins.list[Entry]:
         entries = []
         with _translate("listing", path), os.scandir(self._real(path)) as found:
             for item in found:
@@ -273,7 +274,7 @@ class FolderDrive(Drive):
             yield from local_files(Path(self._real(path)))
 
     def _real(self, path: str) -> str:
-        """The file-system path, after making sure that no `..` and no link leads out of the drive."""
+        """The file-system path. No `..` and no link leads out of the drive."""
         if self._real_root is None:
             self._real_root = os.path.realpath(self._root)
         if not path:
