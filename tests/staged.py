@@ -4,6 +4,8 @@
 read source files see a third of the code here and call it a success, so they are run over there.
 """
 
+import fcntl
+import os
 import shutil
 from pathlib import Path
 
@@ -38,7 +40,12 @@ def staged_path(source: Path) -> Path:
 
 
 def build() -> dict[Path, Path]:
-    """Make the tree anew, of links; gives the source file of each staged one."""
+    """Make the tree anew, of links; gives the source file of each staged one.
+
+    It is this process's until it ends: others that want to build it wait.
+    """
+    # Never closed, so that the lock holds as long as the process.
+    fcntl.flock(os.open(ROOT, os.O_RDONLY), fcntl.LOCK_EX)
     shutil.rmtree(STAGED, ignore_errors=True)
     placed = {staged_path(source): source for source in source_files()}
     for target, source in placed.items():
