@@ -41,7 +41,7 @@ def same_file(source: Path, target: Path) -> bool:
 
 
 def copy_file(source: Path, target: Path, *, whole: bool) -> None:
-    """Copy a file; with `whole`, it appears complete and with its modification time, or not at all."""
+    """Copy a file; with `whole`, it appears complete and with its time, or not at all."""
     if not whole:
         shutil.copyfile(source, target)
         return
