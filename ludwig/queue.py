@@ -26,9 +26,12 @@ __all__ = [
     "ensure_param",
     "finish",
     "list_jobs",
+    "manifest",
     "publish_job",
+    "read_done",
     "read_job",
     "read_params",
+    "read_task",
     "refuse",
     "roll_forward",
     "settle",
@@ -190,14 +193,16 @@ def stage(
 
     Returns the manifest for `done`. Nothing of it is visible in `runs/` yet but the parameters.
     """
-    files = layout.job_files(job.project, job.job)
-    manifest = []
-    for index, (run, folder) in enumerate(zip(task.runs, folders, strict=True)):
-        ensure_param(drive, job.project, run.param_name, params[run.param_name])
-        names = sorted(local_files(folder)) if folder.is_dir() else []
-        drive.upload(folder, files.staged_run(task.task, attempt, index), files=names)
-        manifest.append(tuple(_file(folder, name) for name in names))
-    return tuple(manifest)
+    files = manifest(folders)
+    _upload(drive, job, task, attempt, folders=folders, params=params, files=files)
+    return files
+
+
+def manifest(folders: Sequence[Path]) -> tuple[tuple[File, ...], ...]:
+    """Every file of some local folders, with size and hash."""
+    return tuple(
+        tuple(_file(folder, name) for name in sorted(local_files(folder))) for folder in folders
+    )
 
 
 def _file(folder: Path, name: str) -> File:
@@ -205,6 +210,23 @@ def _file(folder: Path, name: str) -> File:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return File(name, path.stat().st_size, digest)
+
+
+def _upload(
+    drive: Drive,
+    job: Job,
+    task: Task,
+    attempt: int,
+    *,
+    folders: Sequence[Path],
+    params: Mapping[str, Mapping[str, object]],
+    files: Sequence[Sequence[File]],
+) -> None:
+    staging = layout.job_files(job.project, job.job)
+    for index, (run, folder) in enumerate(zip(task.runs, folders, strict=True)):
+        ensure_param(drive, job.project, run.param_name, params[run.param_name])
+        names = [file.path for file in files[index]]
+        drive.upload(folder, staging.staged_run(task.task, attempt, index), files=names)
 
 
 def ensure_param(drive: Drive, project: str, param_name: str, params: Mapping[str, object]) -> None:
@@ -281,16 +303,20 @@ def finish(
 ) -> bool:
     """End a task whose results lie in local folders. True if this attempt is the one that counts.
 
-    The manifest in `done` must be that of the folders (see `stage`); may be repeated.
+    The manifest in `done` must be that of the folders (see `manifest`); may be repeated.
     """
+
+    def bring() -> None:
+        _upload(drive, job, task, done.attempt, folders=folders, params=params, files=done.files)
+
     if done.outcome == "done" and done.moved:
-        stage(drive, job, task, done.attempt, folders=folders, params=params)
+        bring()
     won = end(drive, job, done)
     if not won:
         withdraw(drive, job, done.task, done.attempt)
         return False
     while not settle(drive, job, task, done):  # somebody removed what was staged
-        stage(drive, job, task, done.attempt, folders=folders, params=params)
+        bring()
     return True
 
 
