@@ -17,8 +17,9 @@ from typing import Any
 import psutil
 
 from ludwig.worker.reading import GpuProcess, Reading, gone
+from ludwig.worker.recorder import Recorder
 
-__all__ = ["GpuProcess", "Gpus", "Reading"]
+__all__ = ["GpuProcess", "Gpus", "Reading", "Recorder"]
 
 ANSWER_S = 2.0
 """How long `readings` waits for the driver: a dying GPU can block NVML for ever."""
@@ -26,6 +27,7 @@ DRIVER_AGAIN_S = 5.0
 """How often a driver that does not answer is asked again."""
 GPU_AGAIN_S = 60.0
 """How often NVML is initialised anew because of a single GPU, which may have been reset."""
+SAME_START_S = 5.0
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 # Codes of nvml.h, so that they can be named before `pynvml` is there.
@@ -67,9 +69,9 @@ class Gpus:
         self._initialised = False
         self._again = float("-inf")
         self._failure = LIBRARY_NOT_FOUND, ""
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[int, tuple[Any, Reading]] = {}
         self._known: dict[str, Reading] = {}
-        self._owners: dict[tuple[int, float], tuple[str, str]] = {}
+        self._owners: dict[int, tuple[str, str, float]] = {}
         self._reader: threading.Thread | None = None
         self._latest: list[Reading] = []
         self.problem = ""
@@ -241,18 +243,19 @@ class Gpus:
         try:
             process = psutil.Process(pid)
             started = process.create_time()
-            owner = self._owners.get((pid, started))
-            if owner is None:
+            owner = self._owners.get(pid)
+            # The start of a process moves a little when the clock is set.
+            if owner is None or abs(owner[2] - started) > SAME_START_S:
                 # Kept: asking a directory server for a user's name can take long.
-                owner = self._owners[pid, started] = process.name(), process.username()
+                owner = self._owners[pid] = process.name(), process.username(), started
         except (psutil.Error, OSError):
             return GpuProcess(pid, memory, graphics)
-        return GpuProcess(pid, memory, graphics, *owner, started)
+        return GpuProcess(pid, memory, graphics, *owner)
 
     def _forget_owners(self, found: Collection[Reading]) -> None:
-        there = {(process.pid, process.started) for r in found for process in r.processes}
-        for gone_one in self._owners.keys() - there:
-            del self._owners[gone_one]
+        there = {process.pid for reading in found for process in reading.processes}
+        for pid in self._owners.keys() - there:
+            del self._owners[pid]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         try:
