@@ -1,0 +1,154 @@
+"""An inbox behind SFTP: a chroot-jailed account without a shell is enough.
+
+Owns the requests; `ssh.py` makes the connection. A file is as readable as its folder is: whoever
+sets up a node decides with the mode of `tickets/` who may read the tickets of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import posixpath
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncssh
+
+from ludwig import layout
+from ludwig.client.inbox_folder import pieces
+from ludwig.client.ssh_errors import explain_sftp
+from ludwig.errors import NodeError, NodeUnreachable
+
+__all__ = ["SftpInbox"]
+
+PIECE = 4 << 20
+"""Written at a time, as many requests in flight: large enough to fill a link with latency."""
+
+
+class SftpInbox:
+    """See `upload.Inbox`."""
+
+    def __init__(
+        self,
+        label: str,
+        connection: asyncssh.SSHClientConnection,
+        sftp: asyncssh.SFTPClient,
+        folder: str,
+    ) -> None:
+        self._label = label
+        self._connection = connection
+        self._sftp = sftp
+        self._folder = folder
+        self._modes: dict[str, int] = {}
+        """Of the folders in the inbox."""
+
+    @classmethod
+    async def open(
+        cls, label: str, connection: asyncssh.SSHClientConnection, folder: str, *, timeout_s: float
+    ) -> SftpInbox:
+        """Start SFTP, and make `sources/` and `tickets/` if they are missing."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                try:
+                    sftp = await connection.start_sftp_client(env=None, send_env=None)
+                except (asyncssh.Error, OSError, ValueError) as error:
+                    raise NodeError(
+                        f"{label} accepts the login, but offers no SFTP: {error}. "
+                        "Its sshd needs `Subsystem sftp internal-sftp`."
+                    ) from error
+                inbox = cls(label, connection, sftp, folder)
+                await asyncio.gather(*map(inbox._make, (layout.SOURCES, layout.TICKETS)))
+                return inbox
+        except TimeoutError as error:
+            connection.abort()
+            raise NodeUnreachable(
+                f"{label} accepts the login, but SFTP does not answer within {timeout_s:g} s."
+            ) from error
+        except BaseException:
+            connection.abort()
+            raise
+
+    async def size(self, path: str) -> int | None:
+        with self._explained("looking at", path):
+            try:
+                return (await self._sftp.stat(self._at(path))).size
+            except asyncssh.SFTPNoSuchFile:
+                return None
+
+    async def put(self, path: str, data: bytes | Path, sent: Callable[[int], None]) -> None:
+        folder = posixpath.dirname(path)
+        temporary = self._at(f"{folder}/{layout.TEMPORARY}{secrets.token_hex(8)}")
+        mode = 0o600 | self._modes[folder] & 0o044
+        with self._explained("writing", path):
+            try:
+                await self._write(temporary, data, mode, sent)
+                await self._rename(temporary, self._at(path))
+            except BaseException:
+                with contextlib.suppress(asyncssh.Error, OSError):
+                    await self._sftp.remove(temporary)
+                raise
+
+    async def names(self, folder: str) -> list[str]:
+        with self._explained("listing", folder):
+            names = [str(name) for name in await self._sftp.listdir(self._at(folder))]
+        hidden = (layout.TEMPORARY, ".")
+        return sorted(name for name in names if not name.startswith(hidden))
+
+    async def close(self) -> None:
+        self._sftp.exit()
+        self._connection.close()
+        await self._connection.wait_closed()
+
+    async def _write(
+        self, path: str, data: bytes | Path, mode: int, sent: Callable[[int], None]
+    ) -> None:
+        attributes = asyncssh.SFTPAttrs(permissions=mode)
+        async with self._sftp.open(path, "xb", attributes, encoding=None) as file:
+            size = 0
+            for piece in pieces(data, PIECE):
+                await file.write(piece)
+                size += len(piece)
+                sent(len(piece))
+            with contextlib.suppress(asyncssh.SFTPOpUnsupported):
+                await file.fsync()
+            found = await file.stat()
+            if found.size != size:
+                raise asyncssh.SFTPFailure(f"{found.size} bytes arrived of {size}")
+            if stat.S_IMODE(found.permissions or 0) != mode:
+                # The server's umask is stricter than the folder. It may forbid to say so.
+                with contextlib.suppress(asyncssh.SFTPPermissionDenied, asyncssh.SFTPFailure):
+                    await file.chmod(mode)
+
+    async def _rename(self, source: str, target: str) -> None:
+        try:
+            await self._sftp.posix_rename(source, target)
+        except asyncssh.SFTPOpUnsupported:
+            await self._sftp.rename(source, target)
+
+    async def _make(self, name: str) -> None:
+        """Make a folder of the inbox as accessible as the inbox is, if it is missing."""
+        path = self._at(name)
+        with self._explained("making", name):
+            try:
+                found = await self._sftp.stat(path)
+            except asyncssh.SFTPNoSuchFile:
+                inbox = await self._sftp.stat(self._folder)
+                mode = stat.S_IMODE(inbox.permissions or 0o755)
+                # Somebody else may have made it meanwhile; then it is theirs to open.
+                with contextlib.suppress(asyncssh.SFTPFailure):
+                    await self._sftp.mkdir(path)
+                    await self._sftp.chmod(path, mode)
+                found = await self._sftp.stat(path)
+        self._modes[name] = stat.S_IMODE(found.permissions or 0o755)
+
+    def _at(self, path: str) -> str:
+        return posixpath.join(self._folder, path)
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (asyncssh.Error, OSError) as error:
+            raise explain_sftp(self._label, doing, path, error) from error
