@@ -25,7 +25,7 @@ from typing import Self
 
 from ludwig import errors
 from ludwig.drive import Drive, Entry, Progress, Usage, Watch
-from ludwig.drives.trees import copy_file, local_files, same_file
+from ludwig.drives.trees import copy_file, join, local_files, same_file
 from ludwig.layout import TEMPORARY
 
 __all__ = ["FolderDrive"]
@@ -138,11 +138,11 @@ class FolderDrive(Drive):
 
     def list(self, path: str) -> builtins.list[str]:
         with _translate("listing", path):
-            return [n for n in os.listdir(self._real(path)) if not n.startswith(TEMPORARY)]
+            return [n for n in os.listdir(self._real_folder(path)) if not n.startswith(TEMPORARY)]
 
     def scan(self, path: str) -> builtins.list[Entry]:
         entries = []
-        with _translate("listing", path), os.scandir(self._real(path)) as found:
+        with _translate("listing", path), os.scandir(self._real_folder(path)) as found:
             for item in found:
                 if item.name.startswith(TEMPORARY):
                     continue
@@ -233,17 +233,18 @@ class FolderDrive(Drive):
         self.make_folders(path)
         made = {""}
         for name in files if files is not None else local_files(tree):
+            target = join(path, name)
+            self._real(target)  # refuses what must not be a path
             folder = name.rpartition("/")[0]
             if folder not in made:
-                self.make_folders(f"{path}/{folder}")
+                self.make_folders(join(path, folder))
                 made.add(folder)
-            target = f"{path}/{name}"
             with _translate("uploading", target):
                 source = tree / name
                 size = source.stat().st_size
                 if not (skip_same and same_file(source, Path(self._real(target)))):
                     copy_file(source, Path(self._real(target)), whole=skip_same)
-            if progress:
+            if progress is not None:
                 progress(name, size)
 
     def download(
@@ -255,13 +256,13 @@ class FolderDrive(Drive):
         progress: Progress | None = None,
     ) -> None:
         tree.mkdir(parents=True, exist_ok=True)
-        root = Path(self._real(path))
         for name in files if files is not None else self._files_below(path):
-            with _translate("downloading", f"{path}/{name}"):
-                source, target = root / name, tree / name
+            with _translate("downloading", join(path, name)):
+                self._real(name)  # refuses what must not be a path here either
+                source, target = Path(self._real(join(path, name))), tree / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 copy_file(source, target, whole=False)
-                if progress:
+                if progress is not None:
                     progress(name, target.stat().st_size)
 
     def close(self) -> None:
@@ -269,9 +270,10 @@ class FolderDrive(Drive):
 
     def _files_below(self, path: str) -> Iterator[str]:
         with _translate("listing", path):
-            if not os.path.isdir(self._real(path)):
+            folder = self._real_folder(path)
+            if not os.path.isdir(folder):
                 raise errors.NotFound("listing", path)
-            yield from local_files(Path(self._real(path)))
+            yield from local_files(Path(folder))
 
     def _real(self, path: str) -> str:
         """The file-system path. No `..` and no link leads out of the drive."""
@@ -287,6 +289,13 @@ class FolderDrive(Drive):
             raise errors.NoPermission("following a link in", path, "links are not followed")
         return os.path.join(parent, parts[-1])
 
+    def _real_folder(self, path: str) -> str:
+        """As `_real`, for what will be listed: not a link itself either."""
+        real = self._real(path)
+        if os.path.islink(real):
+            raise errors.NoPermission("following a link in", path, "links are not followed")
+        return real
+
     def _write_new(self, path: str, data: bytes, *, durable: bool) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
         descriptor = os.open(self._real(path), flags, 0o666)
@@ -294,6 +303,10 @@ class FolderDrive(Drive):
             _write_all(descriptor, data)
             if durable:
                 os.fsync(descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):  # nobody else can have made it
+                os.unlink(self._real(path))
+            raise
         finally:
             os.close(descriptor)
 

@@ -170,9 +170,11 @@ class Requests:
         if len(data) > channel.max_write:
             file = self.open(channel, opening)
             self._write_or_remove(channel, file, data)
-            self.ask(channel, wire.close(file))
+            check(self.ask(channel, wire.close(file)))
             return
         answers = self.ask(channel, opening, wire.write(data, 0), wire.close())
+        if answers[0].status == status.FILE_IS_A_DIRECTORY:
+            raise StatusError(status.NAME_COLLISION)
         check(answers[:1])
         if (trouble := _not_written(answers[1], len(data))) is not None:
             options = wire.IS_FILE | wire.DELETE_ON_CLOSE

@@ -19,7 +19,7 @@ from ludwig.drives import smb_wire as wire
 from ludwig.drives.smb_channel import Channel
 from ludwig.drives.smb_requests import Requests, check, succeeded
 from ludwig.drives.smb_status import StatusError
-from ludwig.drives.trees import local_files, same_time
+from ludwig.drives.trees import join, local_files, same_time
 from ludwig.layout import TEMPORARY
 
 __all__ = ["Trees"]
@@ -54,7 +54,7 @@ class Trees:
         there: dict[str, dict[str, tuple[int, float]]] = {}
         batch: list[_File] = []
         for name in files if files is not None else local_files(tree):
-            target = f"{path}/{name}".lstrip("/")
+            target = join(path, name)
             self._requests.name(target)  # refuses what must not be a path
             folder = target.rpartition("/")[0]
             if folder not in there:
@@ -64,7 +64,7 @@ class Trees:
                 facts = source.stat()
             size, modified = there[folder].get(target.rpartition("/")[2], (-1, 0.0))
             if size == facts.st_size and same_time(modified, facts.st_mtime):
-                if progress:
+                if progress is not None:
                     progress(name, size)
             elif facts.st_size > _SMALL:
                 self._send_long(source, name, target, whole=skip_same, progress=progress)
@@ -146,7 +146,7 @@ class Trees:
         ):
             if trouble != status.SUCCESS:
                 raise self._requests.explain(trouble, "uploading", file.target)
-            if progress:
+            if progress is not None:
                 progress(file.name, len(file.data))
 
     def _opening(self, path: str, disposition: int) -> wire.Message:
@@ -212,13 +212,13 @@ class Trees:
         while batch := list(islice(names, _BATCH_FILES)):
             for name, size in self._fetch_batch(path, tree, batch, made):
                 if size < 0:
-                    self._fetch_long(f"{path}/{name}".lstrip("/"), tree / name, name, progress)
-                elif progress:
+                    self._fetch_long(join(path, name), tree / name, name, progress)
+                elif progress is not None:
                     progress(name, size)
 
     def _files_below(self, path: str, below: str) -> Iterator[str]:
-        for info in self._requests.listing(f"{path}/{below}".strip("/")):
-            name = f"{below}/{info.name}".lstrip("/")
+        for info in self._requests.listing(join(path, below) if below else path):
+            name = join(below, info.name)
             if info.is_link or info.name.startswith(TEMPORARY):
                 continue
             if info.is_folder:
@@ -230,7 +230,7 @@ class Trees:
         self, path: str, tree: Path, names: Sequence[str], made: set[Path]
     ) -> list[tuple[str, int]]:
         """(name, bytes) for each; -1 bytes: it is long, and still to be fetched."""
-        paths = [f"{path}/{name}".lstrip("/") for name in names]
+        paths = [join(path, name) for name in names]
         for name in names:
             self._requests.name(name)  # refuses what must not be a path, there or here
         compounds = [
@@ -291,7 +291,7 @@ class _Count:
 
     def add(self, size: int) -> None:
         self._done += size
-        if self._progress and self._done > self._told:
+        if self._progress is not None and self._done > self._told:
             self._progress(self._name, self._done - self._told)
             self._told = self._done
 

@@ -6,12 +6,23 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from ludwig.errors import NotFound
 from ludwig.layout import TEMPORARY
 
-__all__ = ["copy_file", "local_files", "same_file", "same_time"]
+__all__ = ["copy_file", "join", "local_files", "same_file", "same_time"]
+
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+_PART = 1 << 20
+
+
+def join(folder: str, name: str) -> str:
+    """A path on the drive. Changes nothing else, so that a wrong name stays one."""
+    return f"{folder}/{name}" if folder else name
 
 
 def local_files(tree: Path) -> Iterator[str]:
@@ -19,6 +30,8 @@ def local_files(tree: Path) -> Iterator[str]:
 
     Links are not followed: what they point to may lie outside.
     """
+    if not tree.is_dir():
+        raise NotFound("copying", str(tree), "there is no such folder on this machine")
     for folder, subfolders, names in os.walk(tree):
         subfolders.sort()
         for name in sorted(names):
@@ -34,24 +47,35 @@ def same_time(one: float, other: float) -> bool:
 
 def same_file(source: Path, target: Path) -> bool:
     try:
-        here, there = source.stat(), target.stat()
+        here, there = source.stat(), target.lstat()
     except OSError:
         return False
-    return here.st_size == there.st_size and same_time(here.st_mtime, there.st_mtime)
+    return stat.S_ISREG(there.st_mode) and (
+        here.st_size == there.st_size and same_time(here.st_mtime, there.st_mtime)
+    )
 
 
 def copy_file(source: Path, target: Path, *, whole: bool) -> None:
     """Copy a file; with `whole`, it appears complete and with its time, or not at all."""
     if not whole:
-        shutil.copyfile(source, target)
+        _copy(source, target, os.O_TRUNC)
         return
     temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
-        shutil.copyfile(source, temporary)
         facts = source.stat()
+        _copy(source, temporary, os.O_EXCL)
         os.utime(temporary, ns=(facts.st_atime_ns, facts.st_mtime_ns))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _copy(source: Path, target: Path, how: int) -> None:
+    """Neither end may be a link: whoever made it decides what it points to."""
+    incoming = os.open(source, os.O_RDONLY | _NOFOLLOW | _BINARY)
+    with os.fdopen(incoming, "rb", buffering=0) as content:
+        flags = os.O_WRONLY | os.O_CREAT | how | _NOFOLLOW | _BINARY
+        with os.fdopen(os.open(target, flags, 0o666), "wb", buffering=0) as copy:
+            shutil.copyfileobj(content, copy, _PART)
