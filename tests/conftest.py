@@ -14,6 +14,8 @@ from tests.harness import SftpServer, SmbServer, SmbShare, SshHome, require
 from tests.sftp_server import JAILS
 from tests.tools import SKIP_PREFIX
 
+pytest_plugins = ["tests.nvml"]
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers():
