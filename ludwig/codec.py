@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 import msgspec
@@ -48,8 +47,40 @@ _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 
 
 def encode(record: msgspec.Struct) -> bytes:
-    """One line of JSON, ending in a newline: a file cut short does not decode."""
-    return _encoder.encode(record) + b"\n"
+    """One line of JSON, ending in a newline.
+
+    Whatever is written can be read: a `why` that is too long or not Unicode is cut to fit, and
+    anything else that no reader would accept is a `Malformed` here, not there.
+    """
+    kind = type(record)
+    try:
+        data = _encoder.encode(_fit(record)) + b"\n"
+    except UnicodeEncodeError as error:
+        raise errors.Malformed(
+            kind.__name__, f"not valid Unicode: {error.object!r:.200}"
+        ) from error
+    decode(kind, data, kind.__name__)
+    return data
+
+
+def _fit(record: msgspec.Struct) -> msgspec.Struct:
+    """The record with every `why` in it short enough, and such that UTF-8 can say it."""
+    changed: dict[str, Any] = {}
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if name == "why":
+            limit = model.SHORT_LIMIT if isinstance(record, model.Claim) else model.TEXT_LIMIT
+            fitting = value.encode("utf-8", "replace").decode()
+            fitting = fitting if len(fitting) <= limit else fitting[: limit - 1] + "…"
+        elif name == "failures":
+            fitting = tuple(_fit(failure) for failure in value)
+        elif name == "done" and value is not None:
+            fitting = _fit(value)
+        else:
+            continue
+        if fitting != value:
+            changed[name] = fitting
+    return msgspec.structs.replace(record, **changed) if changed else record
 
 
 def decode(kind: type[T], data: bytes, path: str) -> T:
@@ -105,8 +136,8 @@ def sha256(data: bytes) -> str:
 def to_plain(value: Any, *, where: str = "a parameter", depth: int = 0) -> Any:
     """A value as JSON can hold it; what JSON cannot say is a one-key object with a '!'.
 
-    None, bool, int, float, str, bytes, list, tuple and dict, nested; numpy scalars and paths as
-    what they stand for. Anything else is a `ParameterError` that names the place.
+    None, bool, int, float, str, bytes, list, tuple and dict, nested; numpy scalars as what they
+    stand for. Anything else is a `ParameterError` that names the place.
     """
     if depth > MAX_DEPTH:
         raise errors.ParameterError(f"{where} is nested more than {MAX_DEPTH} deep.")
@@ -115,7 +146,7 @@ def to_plain(value: Any, *, where: str = "a parameter", depth: int = 0) -> Any:
     if isinstance(value, str):
         return _plain_text(str(value), where)
     if isinstance(value, int):
-        return int(value) if -(2**53) <= value <= 2**53 else {"!int": str(int(value))}
+        return int(value) if -(2**53) <= value <= 2**53 else {"!int": hex(value)}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"!float": repr(float(value))}
     if isinstance(value, bytes):
@@ -126,8 +157,6 @@ def to_plain(value: Any, *, where: str = "a parameter", depth: int = 0) -> Any:
         return _plain_items(value, where, depth)
     if isinstance(value, Mapping):
         return _plain_mapping(value, where, depth)
-    if isinstance(value, PurePath):
-        return str(value)
     if type(value).__module__.split(".")[0] == "numpy" and getattr(value, "ndim", None) == 0:
         return to_plain(value.item(), where=where, depth=depth + 1)
     raise errors.ParameterError(
@@ -179,19 +208,19 @@ def from_plain(value: Any, depth: int = 0) -> Any:
 
 def _from_tag(tag: str, inner: Any, depth: int) -> Any:
     try:
-        if tag == "!tuple":
+        if tag == "!tuple" and isinstance(inner, list):
             return tuple(from_plain(item, depth + 1) for item in inner)
-        if tag == "!dict":
+        if tag == "!dict" and isinstance(inner, list):
             return {from_plain(k, depth + 1): from_plain(v, depth + 1) for k, v in inner}
-        if tag == "!int":
-            return int(inner)
-        if tag == "!float":
+        if tag == "!int" and isinstance(inner, str):
+            return int(inner, 16)
+        if tag == "!float" and isinstance(inner, str):
             return float(inner)
-        if tag == "!bytes":
+        if tag == "!bytes" and isinstance(inner, str):
             return bytes.fromhex(inner)
     except (TypeError, ValueError) as error:
         raise errors.Malformed("parameters", f"bad {tag}: {error}") from error
-    raise errors.Malformed("parameters", f"unknown tag {tag!r}")
+    raise errors.Malformed("parameters", f"{tag!r} does not say a value")
 
 
 def encode_params(named: Mapping[str, Mapping[str, Any]]) -> bytes:
@@ -206,7 +235,17 @@ def decode_params(data: bytes, path: str) -> dict[str, dict[str, Any]]:
         plain = msgspec.json.decode(data, type=dict[str, dict[str, Any]])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.Malformed(path, str(error)) from error
-    return {name: from_plain(params) for name, params in plain.items()}
+    try:
+        return {name: _from_plain_mapping(params) for name, params in plain.items()}
+    except errors.Malformed as error:
+        raise errors.Malformed(path, error.reason) from error
+
+
+def _from_plain_mapping(plain: dict[str, Any]) -> dict[str, Any]:
+    params = from_plain(plain)
+    if not isinstance(params, dict) or not all(isinstance(key, str) for key in params):
+        raise errors.Malformed("parameters", "a configuration is not a mapping of names")
+    return params
 
 
 def params_hash(params: Mapping[str, Any]) -> str:
@@ -221,8 +260,8 @@ def params_hash(params: Mapping[str, Any]) -> str:
 
 
 def _canonical(plain: Any) -> Any:
-    if isinstance(plain, float) and plain.is_integer() and abs(plain) <= 2**53:
-        return int(plain)
+    if isinstance(plain, float) and plain.is_integer():
+        return to_plain(int(plain))
     if isinstance(plain, list):
         return [_canonical(item) for item in plain]
     if isinstance(plain, dict):
@@ -282,10 +321,14 @@ def from_yaml(text: bytes | str, path: str) -> dict[str, Any]:
     try:
         _refuse_aliases(text, path)
         value = yaml.load(text, Loader=_TupleLoader)  # noqa: S506 – a safe loader plus tuples
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
+    except errors.Malformed:
+        raise
+    except Exception as error:  # `!!bool maybe` is a KeyError, `!!int ''` an IndexError …
         raise errors.Malformed(path, f"not valid YAML: {error}") from error
     if not isinstance(value, dict):
         raise errors.Malformed(path, f"a {type(value).__name__} where a mapping should be")
+    if not all(isinstance(key, str) for key in value):
+        raise errors.Malformed(path, "a parameter whose name is not a string")
     return value
 
 

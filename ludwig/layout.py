@@ -24,6 +24,7 @@ __all__ = [
     "ProjectFiles",
     "attempt_name",
     "beat_path",
+    "check_boot",
     "check_host",
     "check_project",
     "check_relative",
@@ -53,7 +54,8 @@ TEMPORARY = ".tmp-"
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _WINDOWS_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?")
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
-_NUMBER = re.compile(r"[0-9]{1,12}")
+_BOOT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 def _check_name(kind: str, name: str) -> str:
@@ -86,6 +88,23 @@ def check_host(name: str) -> str:
     if not _HOST.fullmatch(name) or ".." in name or _WINDOWS_DEVICE.fullmatch(name):
         raise NameNotAllowed(
             f"host name {name!r}: use letters, digits, '-', '_' and '.', at most 63 of them."
+        )
+    return name
+
+
+def _is_host(name: str) -> bool:
+    try:
+        check_host(name)
+    except NameNotAllowed:
+        return False
+    return True
+
+
+def check_boot(name: str) -> str:
+    """What tells the runs of an agent apart, or `NameNotAllowed`."""
+    if not _BOOT.fullmatch(name):
+        raise NameNotAllowed(
+            f"boot {name!r}: use letters, digits, '-' and '_', at most 64 of them."
         )
     return name
 
@@ -149,7 +168,9 @@ def parse_plan(name: str) -> int | None:
 def parse_events(name: str) -> tuple[str, str] | None:
     """(host, boot) of a file in `events/`."""
     host, _, boot = name.removesuffix(".jsonl").rpartition(".")
-    return (host, boot) if name.endswith(".jsonl") and _HOST.fullmatch(host) and boot else None
+    if not name.endswith(".jsonl") or not _is_host(host) or not _BOOT.fullmatch(boot):
+        return None
+    return host, boot
 
 
 def parse_stop(name: str) -> int | None:
@@ -161,22 +182,25 @@ def parse_stop(name: str) -> int | None:
 
 def parse_beat(name: str) -> tuple[str, int] | None:
     """(host, counter) of a heartbeat's name."""
-    stem, dot, ending = name.rpartition(".")
-    host, _, digits = stem.rpartition(".")
+    host, _, digits = name.removesuffix(".json").rpartition(".")
     counter = _number(digits)
-    if ending != "json" or not dot or counter is None or not _HOST.fullmatch(host):
+    if counter is None or not _is_host(host) or name != _beat_name(host, counter):
         return None
     return host, counter
 
 
+def _beat_name(host: str, counter: int) -> str:
+    return f"{host}.{counter:08d}.json"
+
+
 def beat_path(host: str, counter: int) -> str:
-    return f"{NODES}/{check_host(host)}.{counter:08d}.json"
+    return f"{NODES}/{_beat_name(check_host(host), counter)}"
 
 
 def parse_refusal(name: str) -> str | None:
     """The host of a name in `refused/`."""
     host = name.removesuffix(".json")
-    return host if name.endswith(".json") and _HOST.fullmatch(host) else None
+    return host if name.endswith(".json") and _is_host(host) else None
 
 
 class JobFiles:
@@ -218,7 +242,7 @@ class JobFiles:
         return f"{self.claims}/{attempt_name(task, attempt)}"
 
     def events_of(self, host: str, boot: str) -> str:
-        return f"{self.events}/{check_host(host)}.{boot}.jsonl"
+        return f"{self.events}/{check_host(host)}.{check_boot(boot)}.jsonl"
 
     def log_of(self, task: int, attempt: int) -> str:
         return f"{self.logs}/{attempt_name(task, attempt)}.log"
@@ -230,8 +254,15 @@ class JobFiles:
         return f"{self.staging}/{attempt_name(task, attempt)}"
 
     def staged_run(self, task: int, attempt: int, run: int) -> str:
-        """Where the results of the `run`-th param2val of a task wait (0 but for `per="chunk"`)."""
+        """Where the results of the `run`-th param2val of a task wait (0 but for `per="chunk"`).
+
+        Complete, or not there at all.
+        """
         return f"{self.staging_of(task, attempt)}/{run}"
+
+    def arriving_run(self, task: int, attempt: int, run: int) -> str:
+        """Where they are while they are being uploaded."""
+        return f"{self.staging_of(task, attempt)}/{run}.part"
 
     def done_of(self, task: int) -> str:
         return f"{self.done}/{task_name(task)}"

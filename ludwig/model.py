@@ -46,8 +46,10 @@ ATTEMPT_LIMIT = 20
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-Short = Annotated[str, msgspec.Meta(max_length=1000)]
-Text = Annotated[str, msgspec.Meta(max_length=20_000)]
+SHORT_LIMIT = 1000
+TEXT_LIMIT = 20_000
+Short = Annotated[str, msgspec.Meta(max_length=SHORT_LIMIT)]
+Text = Annotated[str, msgspec.Meta(max_length=TEXT_LIMIT)]
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Nonce = Annotated[str, msgspec.Meta(min_length=8, max_length=64)]
 
@@ -125,6 +127,8 @@ class Job(Record, frozen=True, kw_only=True):
     contract: Contract
     entry: Short
     """The file that is run, relative to the unpacked source: `run.py`, `package/job.py`."""
+    package: Short = "src"
+    """Name of the source folder: results gather in `<package>_runs/` of the working folder."""
     source: Sha256
     params_sha256: Sha256
     chunks: dict[Short, Chunk]

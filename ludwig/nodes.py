@@ -9,21 +9,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ludwig import codec, errors, layout
+from ludwig import codec, errors, layout, records
 from ludwig.drive import Drive
-from ludwig.model import Beat
+from ludwig.model import Beat, RunningAttempt
 
 __all__ = ["Observer", "Sighting", "last_counter", "write_beat"]
+
+
+GAP = 0.25
+"""The share of `silent_s` that counts, at most, between two looks."""
 
 
 def write_beat(drive: Drive, beat: Beat) -> None:
     """Write a heartbeat and remove the one before.
 
-    `Exists` means that somebody else beats under this host's name.
+    `Exists` means that somebody else beats under this host's name. A beat of ours that is there
+    already, from a call whose answer was lost, will do: the next one says what has changed since.
     """
-    drive.publish(layout.beat_path(beat.host, beat.counter), codec.encode(beat))
+    path = layout.beat_path(beat.host, beat.counter)
+    try:
+        drive.publish(path, codec.encode(beat))
+    except errors.Exists:
+        if _boot_of(drive, path) != beat.boot:
+            raise
     if beat.counter > 1:
         drive.remove(layout.beat_path(beat.host, beat.counter - 1))
+
+
+def _boot_of(drive: Drive, path: str) -> str | None:
+    try:
+        return records.read_record(Beat, drive, path).boot
+    except (errors.NotFound, errors.Malformed):
+        return None
 
 
 def last_counter(drive: Drive, host: str) -> int:
@@ -45,7 +62,7 @@ def _parsed(name: str) -> tuple[str, int]:
 
 @dataclass
 class Sighting:
-    """What this observer knows of one node."""
+    """What this observer knows of one node. `beat` is the latest that made sense."""
 
     counter: int
     changed: float
@@ -64,13 +81,16 @@ class Observer:
         self._drive = drive
         self.silent_s = silent_s
         self.nodes: dict[str, Sighting] = {}
+        self._looked: float | None = None
+        self._holders: dict[tuple[str, int, int, int], tuple[str, RunningAttempt]] | None = None
 
     def look(self, now: float, *, read: Iterable[str] | None = None) -> None:
         """Take note of every counter; read the new beats (only of the hosts in `read`)."""
         try:
             names = self._drive.list(layout.NODES)
         except errors.NotFound:
-            return
+            names = []
+        self._forgive_gap(now)
         newest: dict[str, int] = {}
         for host, counter in map(_parsed, names):
             if host:
@@ -80,26 +100,54 @@ class Observer:
             seen = self.nodes.get(host)
             if seen is None:
                 seen = self.nodes[host] = Sighting(counter=counter, changed=now)
-            elif counter > seen.counter:
+            elif counter != seen.counter:
+                # Smaller after somebody has cleared the folder: the node began to count anew.
                 seen.counter, seen.changed = counter, now
             if wanted is None or host in wanted:
                 self._read(host, seen)
+
+    def _forgive_gap(self, now: float) -> None:
+        """Time in which we did not look counts little.
+
+        When the file server comes back after an hour, everybody has been silent for an hour: the
+        first to look must not take that for death, but give the others time to speak.
+        """
+        if self._looked is not None and now - self._looked > self.silent_s * GAP:
+            excess = now - self._looked - self.silent_s * GAP
+            for seen in self.nodes.values():
+                seen.changed = min(now, seen.changed + excess)
+        self._looked = now
 
     def _read(self, host: str, seen: Sighting) -> None:
         if seen.beat is not None and seen.beat.counter == seen.counter:
             return
         path = layout.beat_path(host, seen.counter)
         try:
-            seen.beat = codec.decode(Beat, self._drive.read(path, limit=4 << 20), path)
-            seen.problem = ""
+            beat = records.read_record(Beat, self._drive, path)
+            if (beat.host, beat.counter) != (host, seen.counter):
+                raise errors.Malformed(path, f"it is beat {beat.counter} of {beat.host!r}")
         except errors.NotFound:
             pass  # a newer one has taken its place: the next look finds it
         except errors.Malformed as error:
             seen.problem = str(error)
+        else:
+            seen.beat, seen.problem = beat, ""
+            self._holders = None
 
     def beat(self, host: str) -> Beat | None:
         seen = self.nodes.get(host)
         return seen.beat if seen else None
+
+    def holder(self, key: tuple[str, int, int, int]) -> tuple[str, RunningAttempt] | None:
+        """Whose latest heartbeat lists the attempt (project, job, task, attempt)."""
+        if self._holders is None:
+            self._holders = {
+                (running.project, running.job, running.task, running.attempt): (host, running)
+                for host, seen in self.nodes.items()
+                if seen.beat is not None
+                for running in seen.beat.running
+            }
+        return self._holders.get(key)
 
     def silent(self, host: str, now: float) -> bool:
         """Whether a node has been silent for long enough to act on it.

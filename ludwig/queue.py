@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ludwig import codec, errors, layout
+from ludwig import codec, errors, layout, records
 from ludwig.drive import Drive
 from ludwig.drives.trees import local_files
 from ludwig.model import Claim, Done, File, Job, Origin, Refusal, Stop, Task
@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 
+FINISH_TRIES = 5
+
+
 # --- creating and reading ----------------------------------------------------------------------
 
 
@@ -54,9 +57,10 @@ def publish_job(drive: Drive, job: Job, chunks: Mapping[str, bytes], params: byt
     files = layout.job_files(job.project, job.job)
     for folder in files.folders:
         drive.make_folders(folder)
+    # Published, though nobody races for them: a call that was cut short can then be repeated.
     for host, data in chunks.items():
-        drive.create(files.chunk_of(host), data)
-    drive.create(files.params, params)
+        drive.publish(files.chunk_of(host), data)
+    drive.publish(files.params, params)
     record = codec.encode(job)
     drive.publish(files.record, record)
     return record
@@ -103,7 +107,7 @@ def read_job(drive: Drive, project: str, number: int, *, sha256: str | None = No
     With `sha256`, only the very bytes a ticket vouches for are accepted.
     """
     path = layout.job_files(project, number).record
-    data = drive.read(path)
+    data = records.read_bytes(drive, path, limit=codec.MAX_BYTES)
     if sha256 is not None and (actual := codec.sha256(data)) != sha256:
         raise errors.TicketRefused(
             f"job.json does not match its ticket (sha256 {actual[:4]}… ≠ {sha256[:4]}…). Somebody "
@@ -122,6 +126,7 @@ def check_job(job: Job, project: str, number: int, path: str) -> None:
         if not job.abandoned:
             layout.check_relative(job.entry, what="entry")
         seen: set[int] = set()
+        folders: set[tuple[str, str]] = set()
         hosts = {layout.check_host(host).lower() for host in job.chunks}
         if len(hosts) != len(job.chunks):
             raise errors.Malformed(path, "two hosts differ by case alone")
@@ -134,6 +139,10 @@ def check_job(job: Job, project: str, number: int, path: str) -> None:
                     layout.project_files(project).run(run.param_name, run.job_name)
                     if layout.parse_param(run.param_name) is None or "num" not in run.job_name:
                         raise errors.Malformed(path, f"task {task.task} has an unusual name")
+                    folder = (run.param_name.lower(), run.job_name.lower())
+                    if folder in folders:
+                        raise errors.Malformed(path, f"two runs are called {run.job_name!r}")
+                    folders.add(folder)
     except errors.NameNotAllowed as error:
         raise errors.Malformed(path, str(error)) from error
 
@@ -141,7 +150,7 @@ def check_job(job: Job, project: str, number: int, path: str) -> None:
 def read_params(drive: Drive, job: Job) -> dict[str, dict[str, object]]:
     """The parameters of every configuration of a job, by param_name."""
     path = layout.job_files(job.project, job.job).params
-    data = drive.read(path)
+    data = records.read_bytes(drive, path, limit=codec.MAX_BYTES)
     if codec.sha256(data) != job.params_sha256:
         raise errors.Malformed(path, "it does not match the SHA-256 in job.json")
     return codec.decode_params(data, path)
@@ -222,11 +231,17 @@ def _upload(
     params: Mapping[str, Mapping[str, object]],
     files: Sequence[Sequence[File]],
 ) -> None:
+    """A staged folder is whole or not there: once the task has ended, anybody may move it."""
     staging = layout.job_files(job.project, job.job)
     for index, (run, folder) in enumerate(zip(task.runs, folders, strict=True)):
         ensure_param(drive, job.project, run.param_name, params[run.param_name])
-        names = [file.path for file in files[index]]
-        drive.upload(folder, staging.staged_run(task.task, attempt, index), files=names)
+        staged = staging.staged_run(task.task, attempt, index)
+        if drive.exists(staged):
+            continue
+        arriving = staging.arriving_run(task.task, attempt, index)
+        drive.upload(folder, arriving, files=[file.path for file in files[index]])
+        with suppress(errors.Exists):
+            drive.move(arriving, staged)
 
 
 def ensure_param(drive: Drive, project: str, param_name: str, params: Mapping[str, object]) -> None:
@@ -255,7 +270,7 @@ def read_done(drive: Drive, job: Job, task: int) -> Done | None:
     """How a task ended. None if it has not."""
     path = layout.job_files(job.project, job.job).done_of(task)
     try:
-        done = codec.decode(Done, drive.read(path), path)
+        done = records.read_record(Done, drive, path, limit=codec.MAX_BYTES)
     except errors.NotFound:
         return None
     if done.task != task:
@@ -303,21 +318,53 @@ def finish(
 ) -> bool:
     """End a task whose results lie in local folders. True if this attempt is the one that counts.
 
-    The manifest in `done` must be that of the folders (see `manifest`); may be repeated.
+    The manifest in `done` must be that of the folders (see `manifest`). May be repeated, with the
+    very same record.
     """
+    brings = done.outcome == "done" and done.moved
+    for _ in range(FINISH_TRIES):
+        # Looking first spares a latecomer the upload, and leaves alone what others may be moving.
+        won = _ended_by(drive, job, done)
+        try:
+            if brings and won is None:
+                _upload(
+                    drive, job, task, done.attempt, folders=folders, params=params, files=done.files
+                )
+            if won is None:
+                won = end(drive, job, done)
+            if not won:
+                _withdraw_loser(drive, job, done)
+                return False
+            if settle(drive, job, task, done):
+                return True
+            _upload(
+                drive, job, task, done.attempt, folders=folders, params=params, files=done.files
+            )
+        except errors.NotFound:
+            continue  # somebody cleared the staging folder meanwhile: look again
+    path = layout.job_files(job.project, job.job).staging_of(done.task, done.attempt)
+    raise errors.DriveAway("finishing", path, "what is staged vanishes again and again")
 
-    def bring() -> None:
-        _upload(drive, job, task, done.attempt, folders=folders, params=params, files=done.files)
 
-    if done.outcome == "done" and done.moved:
-        bring()
-    won = end(drive, job, done)
-    if not won:
-        withdraw(drive, job, done.task, done.attempt)
+def _ended_by(drive: Drive, job: Job, done: Done) -> bool | None:
+    """Whether a task was ended by this very record, by another, or (None) not at all."""
+    try:
+        found = read_done(drive, job, done.task)
+    except errors.Malformed:
         return False
-    while not settle(drive, job, task, done):  # somebody removed what was staged
-        bring()
-    return True
+    return None if found is None else found.nonce == done.nonce
+
+
+def _withdraw_loser(drive: Drive, job: Job, done: Done) -> None:
+    """Remove what we staged, unless the winner ran under the same number.
+
+    That cannot be unless somebody removed a claim; then the folder may hold the winner's results.
+    """
+    with suppress(errors.Malformed):
+        winner = read_done(drive, job, done.task)
+        if winner is not None and winner.attempt == done.attempt:
+            return
+    withdraw(drive, job, done.task, done.attempt)
 
 
 def roll_forward(drive: Drive, job: Job) -> list[int]:
@@ -336,15 +383,31 @@ def roll_forward(drive: Drive, job: Job) -> list[int]:
     for task, attempt in staged:
         if task not in ended or task not in tasks:
             continue
-        done = read_done(drive, job, task)
+        try:
+            done = read_done(drive, job, task)
+        except errors.Malformed:
+            continue  # one bad file must not keep the others from being completed
         if done is None:
             continue
-        if done.attempt == attempt and done.outcome == "done":
-            settle(drive, job, tasks[task][1], done)
-            helped.append(task)
+        if done.attempt == attempt and done.outcome == "done" and done.moved:
+            if _settle_for_another(drive, job, tasks[task][1], done):
+                helped.append(task)
         else:
             withdraw(drive, job, task, attempt)
     return helped
+
+
+def _settle_for_another(drive: Drive, job: Job, task: Task, done: Done) -> bool:
+    """As `settle`. Should somebody have removed `runs/<param_name>`, it is made again."""
+    try:
+        if settle(drive, job, task, done):
+            return True
+        params = read_params(drive, job)
+        for run in task.runs:
+            ensure_param(drive, job.project, run.param_name, params[run.param_name])
+        return settle(drive, job, task, done)
+    except (errors.WrongKind, errors.NotFound, errors.Malformed, KeyError):
+        return False
 
 
 def _attempt(name: str) -> tuple[int, int] | None:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ludwig import codec, errors, layout
+from ludwig import codec, errors, layout, records
 from ludwig.drive import Drive
 from ludwig.model import Plan
 
 __all__ = ["Registry", "promise", "read_registry", "reserve_job", "reserve_stamp"]
 
 STAMP_FORMAT = "%Y-%m-%d-%H-%M-%S"
+PLAN_LIMIT = 64 << 20
 
 
 @dataclass
@@ -31,13 +32,20 @@ class Registry:
     """param_name → hash of its configuration."""
     promised: dict[int, dict[str, int]] = field(default_factory=dict)
     """job → how many replications of each configuration it promised."""
+    imported: set[str] = field(default_factory=set)
+    """Names of plans that are for no job: configurations that were there before Ludwig."""
+    by_nonce: dict[str, Plan] = field(default_factory=dict)
+    """Whoever lost the answer to a publication finds here that it happened."""
 
     def add(self, plan: Plan) -> None:
         self.plans += 1
+        self.by_nonce.setdefault(plan.nonce, plan)
         for name, hash_ in plan.names.items():
             self.names.setdefault(name, hash_)
         if plan.job:
             self.promised[plan.job] = dict(plan.runs)
+        else:
+            self.imported.update(plan.names)
 
     def name_of(self, hash_: str) -> str | None:
         """The name of a configuration: the oldest, should it have several."""
@@ -66,18 +74,30 @@ class Registry:
 def read_registry(drive: Drive, project: str, *, onto: Registry | None = None) -> Registry:
     """All plans of a project, or those that are new since `onto` was read.
 
-    A plan that does not decode is an error: to go on without it would number things twice.
+    A plan that is missing or does not decode is an error: to go on without it would number things
+    twice.
     """
     files = layout.project_files(project)
     registry = onto or Registry(project)
     try:
-        numbers = {layout.parse_plan(name) for name in drive.list(files.params)}
+        last = max((layout.parse_plan(name) or 0 for name in drive.list(files.params)), default=0)
     except errors.NotFound:
         return registry
-    while registry.plans + 1 in numbers:
-        path = files.plan(registry.plans + 1)
-        registry.add(codec.decode(Plan, drive.read(path), path))
+    while registry.plans < last:
+        registry.add(_read_plan(drive, files.plan(registry.plans + 1)))
     return registry
+
+
+def _read_plan(drive: Drive, path: str) -> Plan:
+    """By its name, since a listing may show a plan and miss the one before it."""
+    try:
+        plan = records.read_record(Plan, drive, path, limit=PLAN_LIMIT)
+    except errors.NotFound as error:
+        raise errors.Malformed(path, "later plans are there, but this one is gone") from error
+    for name in plan.names:
+        if layout.parse_param(name) is None:
+            raise errors.Malformed(path, f"{name!r} is not the name of a configuration")
+    return plan
 
 
 def promise(
@@ -91,11 +111,14 @@ def promise(
     """Publish a plan: new names, and the replications `job` will run.
 
     `decide` is called with the registry as it is now, and again whenever somebody else published
-    first. Returns the promise that stands; nothing is published when it is empty.
+    first. Returns the promise that stands; nothing is published when it is empty. May be repeated
+    with the same nonce after an error: a promise that was made all the same is found again.
     """
     files = layout.project_files(registry.project)
     drive.make_folders(files.params)
     while True:
+        if (made := registry.by_nonce.get(nonce)) is not None:
+            return made.runs
         names, runs = decide(registry)
         if not runs and not names:
             return runs
@@ -107,8 +130,7 @@ def promise(
             before = registry.plans
             read_registry(drive, registry.project, onto=registry)
             if registry.plans == before:  # listed late: read it by its name
-                path = files.plan(number)
-                registry.add(codec.decode(Plan, drive.read(path), path))
+                registry.add(_read_plan(drive, files.plan(number)))
             continue
         registry.add(plan)
         return runs

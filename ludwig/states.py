@@ -19,6 +19,7 @@ from ludwig.view import JobView
 __all__ = [
     "Retake",
     "TaskStatus",
+    "abandoned_stops",
     "after_failure",
     "claimable",
     "counts",
@@ -74,38 +75,60 @@ def holding(view: JobView, observer: Observer, task: int, now: float) -> Holding
     attempt = view.claims.get(task)
     if attempt is None:
         return None
+    given_up = (task, attempt) in view.failed or (task, attempt) in view.released
+    if not given_up and (listed := _listed(view, observer, task, now)) is not None:
+        return listed
     claim = view.owner(task)
     if claim is None:  # whoever claimed it may have died before it wrote a byte
-        since = view.unclear.setdefault((task, attempt), now)
-        kind: Literal["abandoned", "unclear"] = (
-            "abandoned" if now - since >= observer.silent_s else "unclear"
-        )
-        return Holding(kind, "", attempt, "a node claimed it but has not said which")
+        over = _is_over(view, observer, task, now)
+        why = "a node claimed it but has not said which"
+        return Holding("abandoned" if over else "unclear", "", attempt, why)
     host = claim.host
     observer.first_look([host], now)
     if failed := view.failed.get((task, attempt)):
         return Holding("handed over", host, attempt, f"failed on {host}: {_short(failed.why)}")
     if released := view.released.get((task, attempt)):
-        return Holding("handed over", host, attempt, f"given back by {host}: {released.why}")
+        return Holding(
+            "handed over", host, attempt, f"given back by {host}: {_short(released.why)}"
+        )
     if observer.silent(host, now):
         seconds = int(observer.nodes[host].silent_for(now))
         return Holding("abandoned", host, attempt, f"{host} has been silent for {seconds} s")
-    return _by_beat(view, observer, task, claim)
+    return _not_listed(view, observer, task, claim, now=now)
 
 
-def _by_beat(view: JobView, observer: Observer, task: int, claim: Claim) -> Holding:
+def _listed(view: JobView, observer: Observer, task: int, now: float) -> Holding | None:
+    """What the heartbeats say. They are read anyway, so that most claims need not be."""
+    attempt = view.claims[task]
+    found = observer.holder((view.job.project, view.job.job, task, attempt))
+    if found is None or observer.silent(found[0], now):
+        return None
+    host, running = found
+    if running.phase == "waiting":
+        return Holding("waiting", host, attempt, f"next on {host}")
+    claim = view.owner(task) if attempt > 1 else None
+    return Holding("held", host, attempt, (claim.why if claim else "") or f"on {host}")
+
+
+def _not_listed(
+    view: JobView, observer: Observer, task: int, claim: Claim, *, now: float
+) -> Holding:
     """Every heartbeat after the one a claim names lists the attempt, until it has ended."""
     attempt, host = view.claims[task], claim.host
     beat = observer.beat(host)
-    if beat is None or beat.counter <= claim.beat:
-        return Holding("held", host, attempt, claim.why or f"just claimed by {host}")
-    key = (view.job.project, view.job.job, task, attempt)
-    for running in beat.running:
-        if (running.project, running.job, running.task, running.attempt) == key:
-            if running.phase == "waiting":
-                return Holding("waiting", host, attempt, f"next on {host}")
-            return Holding("held", host, attempt, claim.why or f"on {host}")
+    fresh = claim.why or f"just claimed by {host}"
+    if beat is None or (beat.counter <= claim.beat and beat.boot == claim.boot):
+        return Holding("held", host, attempt, fresh)
+    # Newer than the beat, or of a node that counts anew because somebody removed its beats.
+    if beat.counter <= claim.beat and not _is_over(view, observer, task, now):
+        return Holding("held", host, attempt, fresh)
     return Holding("abandoned", host, attempt, f"{host} does not know of it any more")
+
+
+def _is_over(view: JobView, observer: Observer, task: int, now: float) -> bool:
+    """Whether it has been unclear who holds a task for as long as a node may be silent."""
+    since = view.unclear.setdefault((task, view.claims[task]), now)
+    return now - since >= observer.silent_s
 
 
 # --- what a user is told -----------------------------------------------------------------------
@@ -145,6 +168,8 @@ def _one(
     if view.stopped(number):
         if held and held.state == "held":
             return "running", f"being stopped on {held.node}", held.node, held.attempt
+        if held and held.state != "waiting":
+            return "stopped", f"cancelled; {held.why}", held.node, held.attempt
         return "stopped", "cancelled before it started", "", 0
     if held is None:
         return "queued", waiting.why(home), "", 0
@@ -255,10 +280,11 @@ def claimable(view: JobView, host: str, *, skip: Container[int] = ()) -> Iterato
 
 def left_over(view: JobView, observer: Observer, host: str, now: float) -> Iterator[int]:
     """With `balance=False`: unclaimed tasks of nodes that will not come to them."""
+    open_tasks = view.open_tasks()
     for home, chunk in view.job.chunks.items():
         if home != host and _serving(view, observer, home, now) not in ("", *_PATIENCE):
             for task in chunk.tasks:
-                if task.task not in view.claims and task.task in view.open_tasks():
+                if task.task not in view.claims and task.task in open_tasks:
                     yield task.task
 
 
@@ -285,12 +311,27 @@ def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterato
         )
 
 
+def abandoned_stops(
+    view: JobView, observer: Observer, now: float
+) -> Iterator[tuple[int, int, str]]:
+    """Cancelled tasks that nobody holds any more, though they were claimed: (task, attempt, why).
+
+    Whoever sees them ends them as stopped, lest a node that comes back ends them otherwise.
+    """
+    for task in sorted(view.claims):
+        if task not in view.done and view.stopped(task):
+            held = holding(view, observer, task, now)
+            if held is not None and held.state in ("abandoned", "handed over"):
+                yield task, held.attempt, f"cancelled; {held.why}"
+
+
 def others_serving(view: JobView, observer: Observer, host: str, now: float) -> list[str]:
     """The other nodes that work on this job as far as one can tell."""
     return [
         other
         for other in view.job.chunks
         if other != host
+        and other in view.accepted
         and not _serving(view, observer, other, now)
         and (beat := observer.beat(other)) is not None
         and beat.state in ("idle", "busy", "quarantined")

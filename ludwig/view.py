@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ludwig import codec, errors, layout, queue
+from ludwig import codec, errors, layout, queue, records
 from ludwig.drive import Drive
 from ludwig.model import Claim, Done, Event, Job, Refusal
 
 __all__ = ["JobView"]
 
-_RECORD_LIMIT = 64 << 20
+_EVENTS_LIMIT = 64 << 20
+"""How much of an event file is read at once; no line is longer."""
+
+_CLAIMED = frozenset({"claimed", "started", "failed", "released"})
 
 
 class JobView:
@@ -57,6 +60,9 @@ class JobView:
             return self._drive.list(folder)
         except errors.NotFound:
             return []
+        except errors.WrongKind as error:
+            self.problems[folder] = error.reason
+            return []
 
     def look_at_ends(self) -> None:
         for name in self._list(self._files.done):
@@ -84,10 +90,10 @@ class JobView:
                 continue
             path = self._files.refused_by(host)
             try:
-                refusal = codec.decode(Refusal, self._drive.read(path, limit=1 << 20), path)
-                self.refusals[host] = refusal.why
+                self.refusals[host] = records.read_record(Refusal, self._drive, path).why
             except errors.Malformed as error:
                 self.problems[path] = error.reason
+                self.refusals[host] = "it does not say why"
             except errors.NotFound:
                 continue
 
@@ -98,18 +104,31 @@ class JobView:
                 continue
             host, boot = found
             path = self._files.events_of(host, boot)
-            offset = self._offsets.get(name, 0)
             with suppress(errors.NotFound):
-                data = self._drive.read(path, offset=offset, limit=_RECORD_LIMIT)
-                events, used, problems = codec.decode_lines(Event, data, path)
-                self._offsets[name] = offset + used
-                if problems:
-                    self.problems[path] = problems[-1]
+                try:
+                    events = self._new_events(name, path)
+                except (errors.WrongKind, errors.NoPermission) as error:
+                    self.problems[path] = error.reason
+                    continue
                 for event in events:
                     self._note(host, event)
 
+    def _new_events(self, name: str, path: str) -> list[Event]:
+        offset = self._offsets.get(name, 0)
+        data = self._drive.read(path, offset=offset, limit=_EVENTS_LIMIT)
+        events, used, problems = codec.decode_lines(Event, data, path)
+        if not used and len(data) == _EVENTS_LIMIT:
+            used, problems = len(data), [f"a line of more than {_EVENTS_LIMIT:,} bytes"]
+        self._offsets[name] = offset + used
+        if problems:
+            self.problems[path] = problems[-1]
+        return events
+
     def _note(self, host: str, event: Event) -> None:
         key = (event.task, event.attempt)
+        if event.what in _CLAIMED and event.attempt and event.task in self._tasks:
+            # Should somebody have removed the claim: its number must not be used again.
+            self.claims[event.task] = max(event.attempt, self.claims.get(event.task, 0))
         if event.what == "accepted":
             self.accepted.add(host)
         elif event.what == "failed":
@@ -146,7 +165,7 @@ class JobView:
             return known
         path = self._files.claim_of(task, attempt)
         try:
-            claim = codec.decode(Claim, self._drive.read(path, limit=1 << 20), path)
+            claim = records.read_record(Claim, self._drive, path)
         except errors.NotFound:
             return None
         except errors.Malformed as error:
