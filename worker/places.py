@@ -147,11 +147,13 @@ def observe(
     if places.slots != "gpus":
         return places
     found = {reading.uuid: reading for reading in readings}
+    # With no reading at all it is NVML that is missing: no reason to end what runs.
+    listed = bool(found) and not broken
     for gpu in places.gpus:
         known = gpu.attempt or not gpu.uuid.startswith("unknown-")
         if gpu.uuid not in found and known:
             why = broken or "the driver no longer lists it"
-            found[gpu.uuid] = gone(gpu.reading, why, lost=not broken)
+            found[gpu.uuid] = gone(gpu.reading, why, lost=listed)
     owners = {pid: attempt for attempt, group in pids.items() for pid in group}
     gpus = []
     for reading in sorted(found.values(), key=lambda r: (r.index, r.uuid)):

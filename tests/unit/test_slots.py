@@ -255,10 +255,17 @@ def test_a_gpu_that_cannot_be_read_keeps_its_attempt() -> None:
 
 
 def test_a_gpu_that_is_no_longer_listed_is_lost() -> None:
-    places = slots.observe(running(node(card(0)), "a"), [], pids={}, now=1.0)
+    places = running(node(card(0), card(1)), "a")
+    places = slots.observe(places, [card(1)], pids={}, now=1.0)
     assert list(slots.lost_attempts(places)) == ["a"]
-    broken = slots.observe(running(node(card(0)), "a"), [], pids={}, now=1.0, broken="no driver")
-    assert slots.lost_attempts(broken) == {}
+
+
+@pytest.mark.parametrize("broken", ["", "no driver"])
+def test_no_reading_at_all_ends_nothing(broken: str) -> None:
+    places = running(node(card(0)), "a")
+    places = slots.observe(places, [], pids={}, now=1.0, broken=broken)
+    assert slots.lost_attempts(places) == {}
+    assert slots.snapshot(places)[0][0].state == "out"
 
 
 def test_a_gpu_without_a_name_is_forgotten_when_it_has_one() -> None:
