@@ -78,9 +78,10 @@ class FolderDrive(Drive):
         folder, _, _ = path.rpartition("/")
         temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}".lstrip("/")
         with _translate("publishing", path):
+            final = self._real(path)
             try:
                 self._write_new(temporary, data, durable=True)
-                os.link(self._real(temporary), self._real(path), follow_symlinks=False)
+                os.link(self._real(temporary), final, follow_symlinks=False)
                 return
             except FileExistsError:
                 pass
@@ -113,9 +114,10 @@ class FolderDrive(Drive):
         folder, _, _ = path.rpartition("/")
         temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}".lstrip("/")
         with _translate("writing", path):
+            final = self._real(path)
             try:
                 self._write_new(temporary, data, durable=self._remote)
-                os.replace(self._real(temporary), self._real(path))
+                os.replace(self._real(temporary), final)
             except OSError:
                 with contextlib.suppress(OSError):
                     os.unlink(self._real(temporary))

@@ -248,9 +248,8 @@ class SmbDrive(Drive):
         opening = self._for_removal(path, wire.IS_FILE)
 
         def work(channel: Channel) -> None:
-            found = self._requests.ask(channel, opening, wire.close())[0].status
-            if found not in (status.SUCCESS, *status.GONE):
-                raise StatusError(found)
+            if trouble := _not_removed(self._requests.ask(channel, opening, wire.close())):
+                raise StatusError(trouble)
 
         self._requests.run("removing", path, work)
 
@@ -291,8 +290,7 @@ class SmbDrive(Drive):
             ]
             worst = status.SUCCESS
             for answers in channel.pipeline(compounds, timeout=self._requests.timeout_s):
-                if answers[0].status not in (status.SUCCESS, *status.GONE):
-                    worst = answers[0].status
+                worst = _not_removed(answers) or worst
             if worst != status.SUCCESS:
                 raise StatusError(worst)
 
@@ -353,3 +351,13 @@ class SmbDrive(Drive):
     def close(self) -> None:
         self._requests.pool.close()
         self._hub.close()
+
+
+def _not_removed(answers: Sequence[wire.Answer]) -> int:
+    """What kept something from being removed, if anything; some say it only when it is closed."""
+    for answer in answers:
+        if answer.status in status.GONE:
+            break
+        if answer.status != status.SUCCESS:
+            return answer.status
+    return status.SUCCESS

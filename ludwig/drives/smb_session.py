@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers import aead
 from ludwig import errors
 from ludwig.drives.credentials import Credentials
 from ludwig.drives.smb_channel import Channel, Lost, Seal, Sealed, Signed, TimedOut, sign_with
-from ludwig.drives.smb_status import StatusError
+from ludwig.drives.smb_status import NOT_SUPPORTED, StatusError, as_drive_error
 
 __all__ = ["Pool", "Server"]
 
@@ -67,7 +67,7 @@ class Server:
             with _hang_up_at(deadline, connection):
                 return self._log_in(connection, password, deadline)
         except exceptions.SMBResponseException as error:
-            problem = StatusError(error.status)
+            problem = self._refusal(error.status)
         except exceptions.SMBAuthenticationError:
             problem = errors.BadCredentials("logging in to", "", self._login_reason(password))
         except exceptions.SMBConnectionClosed:
@@ -93,6 +93,15 @@ class Server:
         if isinstance(problem, Lost) and time.monotonic() >= deadline - 0.01:
             problem = TimedOut(f"no answer within {self.timeout_s:g} s")
         return problem
+
+    def _refusal(self, found: int) -> Exception:
+        known = as_drive_error(found, "logging in to", "")
+        if type(known) is not errors.DriveRefused:
+            return StatusError(found)
+        reason = f"the file server does not let us in: 0x{found:08x}"
+        if found == NOT_SUPPORTED:
+            reason = "the file server and Ludwig have no version of SMB in common (2.0.2 to 3.1.1)"
+        return errors.DriveRefused("logging in to", "", reason)
 
     def _login_reason(self, password: str | None) -> str | None:
         if self.credentials.user is None:

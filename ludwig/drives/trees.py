@@ -77,5 +77,5 @@ def _copy(source: Path, target: Path, how: int) -> None:
     incoming = os.open(source, os.O_RDONLY | _NOFOLLOW | _BINARY)
     with os.fdopen(incoming, "rb", buffering=0) as content:
         flags = os.O_WRONLY | os.O_CREAT | how | _NOFOLLOW | _BINARY
-        with os.fdopen(os.open(target, flags, 0o666), "wb", buffering=0) as copy:
+        with os.fdopen(os.open(target, flags, 0o666), "wb") as copy:  # buffered: writes all
             shutil.copyfileobj(content, copy, _PART)
