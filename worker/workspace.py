@@ -1,0 +1,281 @@
+"""The folders an attempt lives in, and the room on the disk.
+
+Owns `sources/` and `attempts/` under the agent's work folder: a master copy of each source, a copy
+of it for each attempt, and what is removed when. Processes are `runner.py`'s business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ludwig import layout
+from ludwig.worker.account import Account, job_account
+from ludwig.worker.archive import remove, unpack
+
+__all__ = [
+    "Kept",
+    "copy_tree",
+    "free_space",
+    "hand_over",
+    "open_result",
+    "prepare",
+    "remove",
+    "result_files",
+    "stale",
+    "sweep",
+    "unpack",
+    "used_percent",
+]
+
+FICLONE = 0x40049409
+SMALL = 128 * 1024
+"""Up to here, one read and one write beat everything cleverer."""
+
+
+# --- one attempt's folder --------------------------------------------------------------------
+
+
+def prepare(
+    folder: Path,
+    *,
+    source: Path,
+    project: str,
+    chunk: bytes,
+    user: str | None = None,
+    allow_root: bool = False,
+) -> None:
+    """Make an attempt's folder: its chunk, and its own copy of the source, owned by the job's user.
+
+    Begins anew if an earlier try was interrupted. The folder itself stays the agent's: the job may
+    add files to it, but neither change nor replace its chunk, its order and its log.
+    """
+    account = job_account(user, allow_root=allow_root)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove(folder / "tree")
+    (folder / "tree").mkdir()
+    copy_tree(source, folder / "tree" / layout.check_project(project), account=account)
+    temporary = folder / ".chunk.pkl.new"
+    temporary.unlink(missing_ok=True)
+    temporary.write_bytes(chunk)
+    temporary.replace(folder / "chunk.pkl")
+    with contextlib.suppress(OSError):
+        os.utime(source)  # used today: `sweep` lets it live
+    hand_over(folder, account)
+
+
+def hand_over(folder: Path, account: Account) -> None:
+    """Let the job's account work in an attempt's folder. Quick when that was done before."""
+    folder.chmod(0o1770)
+    (folder / "chunk.pkl").chmod(0o440)
+    if not account.switch:
+        return
+    # Others must be able to pass through, not to look around.
+    folder.parent.chmod(0o711)
+    os.chown(folder, -1, account.gid)
+    os.chown(folder / "chunk.pkl", -1, account.gid)
+    tree = folder / "tree"
+    if tree.stat(follow_symlinks=False).st_uid == account.uid:
+        return
+    for path, folders, names in os.walk(tree, topdown=False):
+        for name in (*folders, *names):
+            account.give(Path(path, name))
+    account.give(tree)
+
+
+def copy_tree(master: Path, target: Path, *, account: Account | None = None) -> None:
+    """A copy of a master that its owner can change without changing the master.
+
+    Blocks are shared where the file system can (btrfs, XFS). Never hard links: a job that opens one
+    of its files for writing would change it for every attempt after it.
+    """
+    target.mkdir()
+    _copy_folder(os.fspath(master), os.fspath(target), _Copier(account))
+    if account:
+        account.give(target)
+
+
+def _copy_folder(master: str, target: str, copier: _Copier) -> None:
+    with os.scandir(master) as entries:
+        for entry in entries:
+            path = f"{target}/{entry.name}"
+            if entry.is_symlink():
+                Path(path).symlink_to(Path(entry.path).readlink())
+            elif entry.is_dir():
+                Path(path).mkdir(mode=0o755)
+                _copy_folder(entry.path, path, copier)
+            else:
+                copier.copy(entry.path, path)
+                continue
+            if copier.account:
+                copier.account.give(Path(path))
+
+
+class _Copier:
+    """Copies files, and remembers what this file system cannot do."""
+
+    def __init__(self, account: Account | None) -> None:
+        self.account = account
+        self._clones = True
+        self._ranges = True
+
+    def copy(self, master: str, target: str) -> None:
+        source = os.open(master, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(source)
+            mode = stat.S_IMODE(status.st_mode) | 0o200
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            copy = os.open(target, flags, mode)
+            try:
+                self._content(source, copy, status.st_size)
+                # Compiled modules are known by the time of their source.
+                os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+                if self.account:
+                    self.account.give(copy)
+            finally:
+                os.close(copy)
+        finally:
+            os.close(source)
+
+    def _content(self, source: int, copy: int, size: int) -> None:
+        if size <= SMALL:
+            os.write(copy, os.read(source, SMALL + 1))
+            return
+        if self._clones:
+            try:
+                fcntl.ioctl(copy, FICLONE, source)
+                return
+            except OSError:
+                self._clones = False
+        done = 0
+        while self._ranges and done < size:
+            try:
+                done += os.copy_file_range(source, copy, size - done) or size
+            except OSError as error:
+                if error.errno == errno.ENOSPC or done:
+                    raise
+                self._ranges = False
+        while done < size:
+            done += os.sendfile(copy, source, done, size - done) or size
+
+
+# --- what an attempt left --------------------------------------------------------------------
+
+
+def result_files(folder: Path) -> list[tuple[str, int]]:
+    """Every regular file below a result folder with its size, sorted. Links are not followed.
+
+    The job's user owns the folder and may have put a link to anything there; the agent may be root.
+    """
+    found = []
+    for path, folders, names, here in os.fwalk(folder, follow_symlinks=False):
+        relative = Path(path).relative_to(folder)
+        folders.sort()
+        for name in names:
+            with contextlib.suppress(OSError):
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    found.append(((relative / name).as_posix(), status.st_size))
+    return sorted(found)
+
+
+def open_result(folder: Path, relative: str) -> BinaryIO:
+    """Open a file of `result_files` for reading. `OSError` if a link is or got in the way."""
+    here = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        *folders, name = relative.split("/")
+        for part in folders:
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            below = os.open(_plain(part), flags, dir_fd=here)
+            os.close(here)
+            here = below
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(_plain(name), flags, dir_fd=here)
+    finally:
+        os.close(here)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", relative)
+    return os.fdopen(descriptor, "rb")
+
+
+def _plain(name: str) -> str:
+    if name in ("", ".", ".."):
+        raise OSError(errno.EINVAL, "not the name of a file", name)
+    return name
+
+
+# --- room on the disk ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A folder that could be removed, and when it was last used (by this machine's clock)."""
+
+    path: Path
+    used: float
+
+
+def free_space(path: Path) -> int:
+    """Bytes that somebody who is not root could still write."""
+    return shutil.disk_usage(path).free
+
+
+def used_percent(path: Path) -> float:
+    """How full the disk is, as `df` shows it."""
+    usage = shutil.disk_usage(path)
+    return 100.0 * usage.used / max(1, usage.used + usage.free)
+
+
+def stale(kept: Iterable[Kept], *, keep_s: float, now: float) -> tuple[list[Kept], list[Kept]]:
+    """(what is too old, what is not), both oldest first."""
+    ordered = sorted(kept, key=lambda one: (one.used, one.path))
+    limit = now - keep_s
+    return [one for one in ordered if one.used < limit], [o for o in ordered if o.used >= limit]
+
+
+def sweep(
+    work: Path,
+    *,
+    in_use: Collection[Path],
+    keep_s: float,
+    max_percent: float,
+    now: float | None = None,
+) -> list[Path]:
+    """Remove attempts and sources that are old, and more, oldest first, while the disk is too full.
+
+    What is in `in_use` (attempts whose results are not published, sources of open jobs) stays.
+    Returns what was removed.
+    """
+    protected = set(in_use)
+    kept = [one for one in _kept(work) if one.path not in protected]
+    old, young = stale(kept, keep_s=keep_s, now=time.time() if now is None else now)
+    removed = []
+    for one in old:
+        remove(one.path)
+        removed.append(one.path)
+    for one in young:
+        if used_percent(work) <= max_percent:
+            break
+        if one.path.name.startswith("."):
+            continue  # somebody is unpacking it
+        remove(one.path)
+        removed.append(one.path)
+    return removed
+
+
+def _kept(work: Path) -> Iterator[Kept]:
+    for kind in ("attempts", "sources"):
+        with contextlib.suppress(FileNotFoundError):
+            for path in (work / kind).iterdir():
+                with contextlib.suppress(OSError):
+                    yield Kept(path, path.stat(follow_symlinks=False).st_mtime)
