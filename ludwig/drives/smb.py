@@ -80,9 +80,10 @@ class SmbDrive(Drive):
 
     def publish(self, path: str, data: bytes) -> None:
         name = self._requests.name(path)
-        temporary = self._requests.name(self._requests.temporary_beside(path))
 
         def work(channel: Channel) -> None:
+            # Named anew each time: that of a try whose answer was lost may still be there.
+            temporary = self._requests.name(self._requests.temporary_beside(path))
             file = self._requests.write_temporary(channel, temporary, data)
             answers = self._requests.ask(
                 channel, wire.link(name, file), wire.mark_for_removal(file), wire.close(file)
@@ -120,9 +121,10 @@ class SmbDrive(Drive):
 
     def replace(self, path: str, data: bytes) -> None:
         name = self._requests.name(path)
-        temporary = self._requests.name(self._requests.temporary_beside(path))
 
         def work(channel: Channel) -> None:
+            # Named anew each time: that of a try whose answer was lost may still be there.
+            temporary = self._requests.name(self._requests.temporary_beside(path))
             file = self._requests.write_temporary(channel, temporary, data)
             for pause in (*PATIENCE_S, None):
                 renamed = self._requests.ask(channel, wire.rename(name, replace=True, file=file))[0]
