@@ -267,17 +267,9 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """The process whose end is the attempt's end."""
+        """The process whose end is the attempt's end, dead or alive: wait for it with a pidfd."""
         record = self.record()
         return record.pid if record is not None else self._launcher
-
-    @property
-    def pid(self) -> int | None:
-        """The process that ends when the attempt has ended. Wait for it with a pidfd."""
-        if not self.alive():
-            return None
-        record = self.record()
-        return record.pid if record else self._launcher
 
     def exit(self) -> Exit | None:
         """How it ended, None while it runs. Once it has ended, no process of it is left."""

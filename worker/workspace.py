@@ -12,7 +12,6 @@ import fcntl
 import os
 import shutil
 import stat
-import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,10 +235,10 @@ def used_percent(path: Path) -> float:
     return 100.0 * usage.used / max(1, usage.used + usage.free)
 
 
-def stale(kept: Iterable[Kept], *, keep_s: float, now: float) -> tuple[list[Kept], list[Kept]]:
+def stale(kept: Iterable[Kept], *, keep_days: float, now: float) -> tuple[list[Kept], list[Kept]]:
     """(what is too old, what is not), both oldest first."""
     ordered = sorted(kept, key=lambda one: (one.used, one.path))
-    limit = now - keep_s
+    limit = now - keep_days * 86_400
     return [one for one in ordered if one.used < limit], [o for o in ordered if o.used >= limit]
 
 
@@ -247,9 +246,9 @@ def sweep(
     work: Path,
     *,
     in_use: Collection[Path],
-    keep_s: float,
-    max_percent: float,
-    now: float | None = None,
+    keep_days: float,
+    disk_max_percent: float,
+    now: float,
 ) -> list[Path]:
     """Remove attempts and sources that are old, and more, oldest first, while the disk is too full.
 
@@ -258,13 +257,13 @@ def sweep(
     """
     protected = set(in_use)
     kept = [one for one in _kept(work) if one.path not in protected]
-    old, young = stale(kept, keep_s=keep_s, now=time.time() if now is None else now)
+    old, young = stale(kept, keep_days=keep_days, now=now)
     removed = []
     for one in old:
         remove(one.path)
         removed.append(one.path)
     for one in young:
-        if used_percent(work) <= max_percent:
+        if used_percent(work) <= disk_max_percent:
             break
         if one.path.name.startswith("."):
             continue  # somebody is unpacking it
