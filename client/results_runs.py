@@ -175,7 +175,7 @@ def _sort_tasks(view: JobView, found: Found) -> None:
     job = view.job
     runs_folder = layout.project_files(job.project).runs
     _read_ends(view)
-    if not view.finished():
+    if not view.done >= job.tasks().keys():
         view.look_at_claims()
         view.look_at_stops()
     for number, (_, task) in sorted(job.tasks().items()):
