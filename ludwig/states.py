@@ -258,19 +258,22 @@ def claimable(view: JobView, host: str, *, skip: Container[int] = ()) -> Iterato
     home meet as late as possible.
     """
     job = view.job
-    left: dict[str, list[int]] = {}
-    for home, chunk in job.chunks.items():
-        left[home] = [
-            t.task
-            for t in chunk.tasks
-            if t.task not in view.claims
-            and t.task not in view.done
-            and t.task not in skip
-            and not view.stopped(t.task)
-        ]
-    yield from left.pop(host, [])
+
+    def open_tasks(home: str) -> Iterator[int]:
+        for task in job.chunks[home].tasks if home in job.chunks else ():
+            number = task.task
+            if not (
+                number in view.claims
+                or number in view.done
+                or number in skip
+                or view.stopped(number)
+            ):
+                yield number
+
+    yield from open_tasks(host)
     if not job.balance:
         return
+    left = {home: list(open_tasks(home)) for home in job.chunks if home != host}
     while left:
         home = max(left, key=lambda name: (len(left[name]), name))
         if not left[home]:

@@ -184,4 +184,9 @@ class JobView:
         return set(self._tasks) - self.done - self.stops
 
     def finished(self) -> bool:
+        """Whether every task has ended."""
         return self.done >= self._tasks
+
+    def over(self) -> bool:
+        """Whether no task is open any more."""
+        return len(self.done) >= len(self._tasks) or not self.open_tasks()

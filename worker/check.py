@@ -1,0 +1,176 @@
+"""A preflight for a node: everything an agent needs, tried without changing anything that stays.
+
+Owns the words in which a node's troubles are told. Never raises for what it finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ludwig import errors, layout
+from ludwig.config import WorkerConfig
+from ludwig.drive import Drive
+from ludwig.drives import check_format
+from ludwig.worker.account import job_account
+from ludwig.worker.gpu import Gpus
+
+__all__ = ["Finding", "check_node"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    good: bool
+    said: str
+    remedy: str = ""
+
+
+def check_node(config: WorkerConfig, drive: Drive) -> list[Finding]:
+    """All findings, good and bad."""
+    checks: list[Callable[[WorkerConfig, Drive], Iterator[Finding]]] = [
+        _drive,
+        _inbox,
+        _work,
+        _account,
+        _python,
+        _gpus,
+    ]
+    return [finding for check in checks for finding in check(config, drive)]
+
+
+def _drive(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    try:
+        check_format(drive)
+    except errors.LudwigError as error:
+        yield Finding(
+            "drive", False, str(error), f"[drive] url in worker.toml is {config.drive.url!r}."
+        )
+        return
+    usage = drive.usage()
+    yield Finding(
+        "drive",
+        usage.percent_full < 90,
+        f"{drive.where}, {usage.percent_full:.0f} % full",
+        "Remove old runs or data: no job is accepted above 90 %.",
+    )
+    yield _publishes(drive)
+
+
+def _publishes(drive: Drive) -> Finding:
+    """Whether exclusive creation and hard links work: everything rests on them."""
+    path = f"{layout.NODES}/{layout.TEMPORARY}check-{secrets.token_hex(6)}"
+    try:
+        drive.make_folders(layout.NODES)
+        drive.publish(path, b"one")
+        try:
+            drive.publish(path, b"two")
+        except errors.Exists:
+            return Finding("atomic", True, "creates exclusively and makes hard links")
+        return Finding(
+            "atomic", False, "two writers both won", "This drive cannot be used: see PROTOCOL.md."
+        )
+    except errors.DriveError as error:
+        return Finding("atomic", False, str(error), "The node needs write access to the drive.")
+    finally:
+        with contextlib.suppress(errors.DriveError):
+            drive.remove(path)
+
+
+def _inbox(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    try:
+        facts = config.inbox.stat()
+    except OSError as error:
+        yield Finding(
+            "inbox",
+            False,
+            f"{config.inbox}: {error.strerror}",
+            "Create it (deploy/install-node.sh does), or set `inbox` in worker.toml.",
+        )
+        return
+    readable = os.access(config.inbox, os.R_OK | os.X_OK)
+    open_to_all = bool(facts.st_mode & stat.S_IWOTH)
+    yield Finding(
+        "inbox",
+        readable and not open_to_all,
+        f"{config.inbox}, mode {stat.S_IMODE(facts.st_mode):o}",
+        "Everybody on this machine could order work: chmod o-w it."
+        if open_to_all
+        else "The agent's user must be able to read it.",
+    )
+
+
+def _work(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    folder = config.work
+    while not folder.exists():
+        folder = folder.parent
+    usage = shutil.disk_usage(folder)
+    writable = os.access(folder, os.W_OK)
+    enough = usage.free >= config.disk_free_min_gb * 1e9
+    yield Finding(
+        "work",
+        writable and enough,
+        f"{config.work}, {usage.free / 1e9:.1f} GB free",
+        "The agent's user must be able to write there, on a local disk with room.",
+    )
+
+
+def _account(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    try:
+        account = job_account(config.user, allow_root=config.user == "root")
+    except errors.ConfigError as error:
+        yield Finding("user", False, str(error))
+        return
+    yield Finding("user", True, f"jobs run as {account.name}")
+
+
+def _python(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    program = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        answer = subprocess.run(
+            [str(config.python), "-c", program],
+            capture_output=True,
+            timeout=60,
+            text=True,
+            check=True,
+        )
+        version = tuple(int(part) for part in answer.stdout.strip().split("."))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        yield Finding(
+            "python", False, f"{config.python}: {error}", "Set `python` to the lab's interpreter."
+        )
+        return
+    yield Finding(
+        "python",
+        version >= (3, 8),
+        f"{config.python} is Python {answer.stdout.strip()}",
+        "Jobs need Python 3.8 or newer.",
+    )
+
+
+def _gpus(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    if config.slots != "gpus":
+        yield Finding("gpus", True, f"not used: {config.slots} CPU slots")
+        return
+    gpus = Gpus()
+    readings = gpus.readings()
+    if gpus.broken:
+        yield Finding(
+            "gpus", False, gpus.problem, "Try nvidia-smi; reload or reinstall the driver."
+        )
+        return
+    if not readings:
+        yield Finding(
+            "gpus", True, f"none ({gpus.problem or 'no NVIDIA GPU'}): CPU slots are served"
+        )
+        return
+    for reading in readings:
+        yield Finding("gpus", not reading.error, f"{reading.name} {reading.error}".strip())

@@ -1,0 +1,136 @@
+"""The inbox: where tickets and sources arrive over SFTP, and the only place orders come from.
+
+Owns finding tickets (inotify as a hint, a scan as the truth) and knowing who wrote them. Reads
+nothing else of what is in there, follows no link, and trusts a name only after `layout` checked it.
+An inbox is a folder with `tickets/` and `sources/`, or a folder of such folders, one per user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+
+from ludwig import codec, errors, layout
+from ludwig.model import Ticket
+
+__all__ = ["Inbox", "Letter"]
+
+_TICKET_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A ticket as it lies in the inbox."""
+
+    path: Path
+    data: bytes
+    user: str
+    """The owner of the file: whoever held the key."""
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def digest(self) -> str:
+        return codec.sha256(self.data)
+
+    def ticket(self) -> Ticket:
+        """What it orders. `Malformed` or `NameNotAllowed` if it is not a ticket."""
+        ticket = codec.decode(Ticket, self.data, self.name)
+        expected = Path(layout.inbox.ticket(ticket.project, ticket.job)).name
+        if self.name != expected:
+            raise errors.Malformed(self.name, f"it is the ticket {expected}")
+        return ticket
+
+    def source(self, sha256: str) -> Path:
+        return self.root / layout.inbox.source(sha256)
+
+
+class Inbox:
+    """Watches one inbox and calls `on_change` (from another thread) when there may be news."""
+
+    def __init__(self, folder: Path, on_change: Callable[[], None]) -> None:
+        self._folder = folder
+        self._on_change = on_change
+        self._observer = Observer()
+
+    def start(self) -> None:
+        """Begin to watch. Raises nothing: without inotify the slow rescan still finds everything."""
+        with contextlib.suppress(OSError):
+            self._observer.schedule(_Handler(self._on_change), str(self._folder), recursive=True)
+            self._observer.start()
+
+    def stop(self) -> None:
+        if self._observer.is_alive():
+            self._observer.stop()
+            self._observer.join(timeout=5)
+
+    def letters(self) -> list[Letter]:
+        """The tickets that lie there now, oldest first."""
+        found: list[tuple[float, Letter]] = []
+        for root in self._roots():
+            folder = root / layout.TICKETS
+            with contextlib.suppress(OSError):
+                for path in sorted(folder.iterdir()):
+                    if path.suffix == ".json" and not path.name.startswith("."):
+                        with contextlib.suppress(OSError):
+                            found.append(_read(path, root))
+        return [letter for _, letter in sorted(found, key=lambda pair: pair[0])]
+
+    def _roots(self) -> list[Path]:
+        roots = [self._folder]
+        with contextlib.suppress(OSError):
+            roots += sorted(
+                Path(entry.path)
+                for entry in os.scandir(self._folder)
+                if entry.is_dir(follow_symlinks=False)
+                and entry.name not in (layout.TICKETS, layout.SOURCES)
+            )
+        return roots
+
+    def discard(self, letter: Letter) -> None:
+        """Remove a ticket that has been dealt with, where the agent may."""
+        with contextlib.suppress(OSError):
+            letter.path.unlink()
+
+
+def _read(path: Path, root: Path) -> tuple[float, Letter]:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags)
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError("not a file")
+        data = file.read(_TICKET_BYTES)
+    return facts.st_mtime, Letter(path, data, _user_name(facts.st_uid), root)
+
+
+def _user_name(uid: int) -> str:
+    if sys.platform == "win32":
+        return str(uid)
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+class _Handler(FileSystemEventHandler):
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        # Reading a ticket must not wake the one who reads it; half-sent sources are no news.
+        if event.event_type not in ("opened", "closed_no_write", "modified"):
+            self._on_change()

@@ -1,0 +1,164 @@
+"""This machine as a node: its slots and GPUs, its disk, and whether it is to be trusted with work.
+
+Owns who runs where (`slots.py`), what speaks against the node (`suspicion.py`), the drain file, and
+the free-space floor. Knows nothing of the drive. Safe to ask from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Collection, Mapping
+
+from ludwig.config import WorkerConfig
+from ludwig.model import Gpu, Slots
+from ludwig.worker import slots
+from ludwig.worker.gpu import Gpus
+from ludwig.worker.reading import Reading
+from ludwig.worker.slots import Assignment, Leftover
+from ludwig.worker.suspicion import Suspicion
+
+__all__ = ["Machine"]
+
+
+class Machine:
+    """Call `observe` about once a second while GPUs are in use, and before the first task."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._lock = threading.RLock()
+        self._gpus = Gpus() if config.slots == "gpus" else None
+        self._places = slots.start(config.slots, cores=os.cpu_count() or 1)
+        self._suspicion = Suspicion()
+        self._drain = config.work / "drain"
+        self.readings: list[Reading] = []
+
+    # --- slots -----------------------------------------------------------------------------------
+
+    def observe(self, pids: Mapping[str, Collection[int]], now: float) -> None:
+        """Read the GPUs."""
+        if self._gpus is None:
+            return
+        readings = self._gpus.readings()
+        with self._lock:
+            self.readings = readings
+            broken = self._gpus.problem if self._gpus.broken else ""
+            self._places = slots.observe(self._places, readings, pids=pids, now=now, broken=broken)
+
+    @property
+    def has_gpus(self) -> bool:
+        return bool(self._places.gpus)
+
+    def take(self, attempt: str, wanted: int | None) -> Assignment | None:
+        """A place for an attempt, if there is one now."""
+        with self._lock:
+            assignment = slots.fit(self._places, wanted)
+            if assignment is not None:
+                self._places = slots.take(self._places, attempt, assignment)
+            return assignment
+
+    def adopt(self, attempt: str, assignment: Assignment) -> None:
+        with self._lock:
+            self._places = slots.adopt(self._places, attempt, assignment)
+
+    def release(self, attempt: str, now: float, pids: Collection[int] = ()) -> None:
+        with self._lock:
+            self._places = slots.release(self._places, attempt, now, pids=pids)
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        return slots.leftovers(self._places)
+
+    def lost(self) -> dict[str, str]:
+        """Attempts whose GPU fell off the bus."""
+        return slots.lost_attempts(self._places)
+
+    def room(self, wanted: int | None) -> int:
+        """How many more such tasks could start right now."""
+        with self._lock:
+            places, count = self._places, 0
+        while (assignment := slots.fit(places, wanted)) is not None:
+            places = slots.take(places, f"imagined {count}", assignment)
+            count += 1
+        return count
+
+    def slots(self, wanted: int | None) -> int:
+        """How many such tasks the node runs at once when nothing is in the way."""
+        needed = slots.gpus_needed(self._places, wanted)
+        return len(self._places.gpus) // needed if needed else self._places.cpus
+
+    def never(self, wanted: int | None) -> str:
+        return slots.never(self._places, wanted)
+
+    def snapshot(self) -> tuple[tuple[Gpu, ...], Slots]:
+        return slots.snapshot(self._places)
+
+    # --- trust -----------------------------------------------------------------------------------
+
+    def ended(
+        self, job: str, task: int, *, seconds: float, failed: bool, user_code_reached: bool
+    ) -> None:
+        with self._lock:
+            self._suspicion.ended(
+                job,
+                task,
+                time.monotonic(),
+                seconds=seconds,
+                failed=failed,
+                user_code_reached=user_code_reached,
+            )
+
+    def withdrawn(self, job: str) -> None:
+        with self._lock:
+            self._suspicion.withdrawn(job)
+
+    def claimed(self, job: str) -> None:
+        with self._lock:
+            self._suspicion.claimed(job, time.monotonic())
+
+    def forget(self, job: str) -> None:
+        with self._lock:
+            self._suspicion.forget(job)
+
+    def may_claim(self, job: str, others_fine: bool) -> bool:
+        with self._lock:
+            return self._suspicion.may_claim(job, time.monotonic(), others_fine)
+
+    def suspicion(self) -> tuple[bool, str, tuple[str, ...]]:
+        """Whether the node is quarantined, why, and which jobs are set aside."""
+        with self._lock:
+            return self._suspicion.state(time.monotonic())
+
+    # --- disk and drain --------------------------------------------------------------------------
+
+    def draining(self) -> bool:
+        return self._drain.exists()
+
+    def disk_free(self) -> int:
+        try:
+            return shutil.disk_usage(self._config.work).free
+        except OSError:
+            return 0
+
+    def closed(self) -> str:
+        """Why nothing new is claimed just now; empty if it is."""
+        if self.draining():
+            return "draining"
+        try:
+            usage = shutil.disk_usage(self._config.work)
+        except OSError as error:
+            return f"the disk of {self._config.work} cannot be used: {error.strerror}"
+        floor = self._config.disk_free_min_gb * 1e9
+        percent = 100.0 * (1 - usage.free / usage.total)
+        if usage.free < floor:
+            return (
+                f"only {usage.free / 1e9:.1f} GB free on {self._config.work}, and "
+                f"disk_free_min_gb is {self._config.disk_free_min_gb:g}"
+            )
+        if percent > self._config.disk_max_percent:
+            return (
+                f"the disk of {self._config.work} is {percent:.0f} % full, and disk_max_percent "
+                f"is {self._config.disk_max_percent:g}"
+            )
+        return ""

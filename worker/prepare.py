@@ -1,0 +1,120 @@
+"""From a claim to a folder that can be started: the task's bytes, the source, the order.
+
+Fetches and verifies what the drive gives; everything after that is local. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ludwig import errors, layout, queue
+from ludwig.config import WorkerConfig
+from ludwig.drive import Drive
+from ludwig.model import Claim, Task
+from ludwig.worker import workspace
+from ludwig.worker.held import Held, OpenJob, attempt_folder
+from ludwig.worker.logtail import LogTail
+
+__all__ = ["Preparer"]
+
+
+class Preparer:
+    """Owns `work/attempts/`."""
+
+    def __init__(self, config: WorkerConfig, drive: Drive) -> None:
+        self._config = config
+        self._drive = drive
+        self.attempts = config.work / "attempts"
+        self.attempts.mkdir(mode=0o711, parents=True, exist_ok=True)
+
+    def take_in(self, opened: OpenJob, task: Task, attempt: int, claim: Claim) -> Held:
+        """Note on our own disk that this attempt is ours."""
+        folder = attempt_folder(self.attempts, opened.job, task.task, attempt)
+        folder.mkdir(mode=0o711, exist_ok=True)
+        held = Held(open_job=opened, task=task, attempt=attempt, claim=claim, folder=folder)
+        held.tail = self.tail(folder)
+        held.save()
+        return held
+
+    def tail(self, folder: Path, *, sent: int = 0) -> LogTail:
+        half = int(self._config.log_max_mb * 1e6 / 2)
+        return LogTail(folder / "log", half, half, sent=sent)
+
+    def prepare(self, held: Held) -> None:
+        """Make the folder complete. `Malformed` when the drive gives other bytes than promised."""
+        opened, task = held.open_job, held.task
+        home = opened.tasks[task.task][0]
+        workspace.prepare(
+            held.folder,
+            source=opened.source,
+            project=opened.job.project,
+            chunk=queue.read_task(self._drive, opened.job, home, task),
+            user=self._config.user,
+            allow_root=self._config.user == "root",
+        )
+        held.prepared = True
+
+    def workspace(self, held: Held) -> Path:
+        """The attempt's own copy of the source: its working folder."""
+        return held.folder / "tree" / held.open_job.job.project
+
+    def result_folders(self, held: Held) -> list[Path]:
+        """Where each run of the task gathers its results."""
+        top = self.workspace(held) / f"{held.open_job.job.package}_runs"
+        return [top / run.param_name / run.job_name for run in held.task.runs]
+
+    def place_chunk(self, held: Held) -> None:
+        """Put the task where the script contract looks for it, on the mounted drive."""
+        job = held.open_job.job
+        files = layout.project_files(job.project)
+        if held.attempt > 1:
+            # What an earlier attempt wrote there itself may be half of it.
+            for run in held.task.runs:
+                self._drive.remove_folder(files.run(run.param_name, run.job_name))
+        data = (held.folder / "chunk.pkl").read_bytes()
+        self._drive.replace(files.seed_chunk(self._config.hostname), data)
+
+    def seed_chunk(self, held: Held) -> Path:
+        """Where a script looks for its chunk, on the mounted drive."""
+        files = layout.project_files(held.open_job.job.project)
+        return Path(self.project_path(held)).parent / files.seed_chunk(self._config.hostname)
+
+    def project_path(self, held: Held) -> str:
+        mount = self._drive.mount
+        return str(mount / held.open_job.job.project) if mount is not None else ""
+
+
+def make_storable(folder: Path) -> list[str]:
+    """Rename results whose names the drive could not store. Returns what was renamed.
+
+    Better another name than a lost run: a drive may be a Windows share, where two names must not
+    differ by case alone and some characters cannot be.
+    """
+    notes: list[str] = []
+    for parent, folders, names in os.walk(folder, topdown=False):
+        taken: set[str] = set()
+        for name in sorted([*folders, *names]):
+            fitting = _fitting(name, taken)
+            taken.add(fitting.lower())
+            if fitting != name:
+                Path(parent, name).rename(Path(parent, fitting))
+                notes.append(f"{name!r} is kept as {fitting!r}")
+    return notes
+
+
+def _fitting(name: str, taken: set[str]) -> str:
+    fitting = name
+    try:
+        layout.check_relative(name)
+    except errors.NameNotAllowed:
+        kept = "".join(c if c.isalnum() or c in "._- " else "_" for c in name)
+        fitting = kept.strip(". ")[:150] or "_"
+        if fitting.partition(".")[0].lower() in ("con", "prn", "aux", "nul"):
+            fitting = f"_{fitting}"
+    stem, dot, ending = fitting.partition(".")
+    number = 2
+    while fitting.lower() in taken:
+        fitting = f"{stem}-{number}{dot}{ending}"
+        number += 1
+    return fitting
