@@ -17,11 +17,14 @@ from ludwig.client.job import EmptyJob, Job
 from ludwig.client.lab import Lab, open_lab
 from ludwig.client.local import open_local_lab
 from ludwig.client.lookout import Lookout, find_job
+from ludwig.client.progress import make_transfer
 from ludwig.client.status import JobSummary, NodeStatus
 from ludwig.config import LabConfig
 
 if TYPE_CHECKING:
     import pandas
+
+    from ludwig.client.submit import Submitted
 
 __all__ = ["Client", "LudwigWarning"]
 
@@ -88,7 +91,7 @@ class Client:
         of `test`, or because `reps` runs are there or under way, the job returned is empty
         (`job.id == 0`): waiting for it takes no time, and its results are the project's.
         """
-        job, notes = self._submit(
+        job, submitted = self._submit(
             src_ps=[Path(path) for path in src_ps],
             data_ps=[Path(path) for path in data_ps],
             param2val_list=[{**self.param2default, **one} for one in param2val_list],
@@ -105,17 +108,22 @@ class Client:
             balance=balance,
             progress=progress,
         )
-        for note in notes:
+        for note in submitted.warnings:
             warnings.warn(note, LudwigWarning, stacklevel=2)
         return job
 
-    def _submit(self, **options: Any) -> tuple[Job, Sequence[str]]:
-        """The job and what is to be said about it; for callers that say it in their own way."""
+    def _submit(
+        self, *, test: bool, progress: bool | None, **options: Any
+    ) -> tuple[Job, Submitted]:
+        """The job and what was done; for callers that tell it in their own way."""
         from ludwig.client import submit
 
-        submitted = submit.submit(self.lab, self.project, **options)
+        with make_transfer(progress) as told:
+            submitted = submit.submit(
+                self.lab, self.project, submit.Submission(**options), test=test, progress=told
+            )
         job = Job(self.lab, self.project, submitted.job) if submitted.job else None
-        return job or EmptyJob(self.lab, self.project), submitted.warnings
+        return job or EmptyJob(self.lab, self.project), submitted
 
     def job(self, number: int | None = None) -> Job:
         """A job by its number; the last one by default. `UsageError` if there is none."""

@@ -32,7 +32,7 @@ class Job:
     """One call of `submit()`. Made by `Client.submit` and `Client.job`."""
 
     def __init__(self, lab: Lab, project: str, number: int) -> None:
-        self._lab = lab
+        self.lab = lab
         self._lookout = Lookout(lab)
         self.project = layout.check_project(project)
         self.id = number
@@ -83,7 +83,7 @@ class Job:
         """How the job is at every look until it is over: for whoever draws it in another way."""
         return moments(
             self._lookout,
-            self._lab.drive,
+            self.lab.drive,
             self.project,
             self.id,
             timeout=timeout,
@@ -98,7 +98,7 @@ class Job:
         "" for a task that has printed nothing. `UsageError` if there is no such task or attempt.
         """
         self._check_tasks([task])
-        attempts = list_attempts(self._lab.drive, self._files).get(task, [])
+        attempts = list_attempts(self.lab.drive, self._files).get(task, [])
         if attempt is not None and attempt not in attempts:
             there = f"There is {', '.join(map(str, attempts))}." if attempts else "There is none."
             raise errors.UsageError(
@@ -106,11 +106,11 @@ class Job:
             )
         if not attempts:
             return ""
-        return read_log(self._lab.drive, self._files.log_of(task, attempt or attempts[-1]))
+        return read_log(self.lab.drive, self._files.log_of(task, attempt or attempts[-1]))
 
     def log_path(self, task: int, attempt: int) -> str:
         """Where the log is: a path of this machine if the drive is mounted here."""
-        return self._lab.where(self._files.log_of(task, attempt))
+        return self.lab.where(self._files.log_of(task, attempt))
 
     def follow(self, *tasks: int, poll_s: float = 0.5) -> Iterator[LogLine]:
         """The lines of these tasks as they are printed, from the beginning, until all have ended.
@@ -119,9 +119,9 @@ class Job:
         A drive that is away is waited for; nothing is lost or repeated.
         """
         self._check_tasks(tasks)
-        follower = Follower(self._lab.drive, self._files)
+        follower = Follower(self.lab.drive, self._files)
         wanted = set(tasks) or set(self._record_tasks()) - self.status().over
-        bell = Bell(self._lab.drive, self._files.done)
+        bell = Bell(self.lab.drive, self._files.done)
         over: frozenset[int] = frozenset()
         try:
             while True:
@@ -149,9 +149,9 @@ class Job:
         if status.failed_tasks and not status.counts["done"]:
             status.check()
         with suppress(errors.DriveRefused):  # of no matter to somebody who may only read
-            queue.roll_forward(self._lab.drive, status.record)
+            queue.roll_forward(self.lab.drive, status.record)
         frame: pandas.DataFrame = read_results(
-            self._lab.drive, self.project, jobs=[self.id], **options
+            self.lab.drive, self.project, jobs=[self.id], **options
         )
         return frame
 
@@ -173,7 +173,7 @@ class Job:
         if task is not None:
             self._check_tasks([task])
         by = model.Stop(user=this_user(), host=socket.gethostname(), nonce=secrets.token_hex(8))
-        queue.stop(self._lab.drive, self._record(), by, task=task)
+        queue.stop(self.lab.drive, self._record(), by, task=task)
 
     def retry(self, tasks: list[int] | None = None) -> Job:
         """A new job with the tasks that failed, were lost or were stopped (or those named)."""
@@ -181,8 +181,9 @@ class Job:
 
         if tasks is not None:
             self._check_tasks(tasks)
-        submitted = submit.retry(self._lab, self.project, self.id, tasks=tasks)
-        return Job(self._lab, self.project, submitted.job)
+        submitted = submit.retry(self.lab, self.project, self.id, tasks=tasks)
+        job = submitted.job
+        return Job(self.lab, self.project, job) if job else EmptyJob(self.lab, self.project)
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -223,7 +224,7 @@ class EmptyJob(Job):
         """The results of the whole project: the runs that were asked for are among them."""
         from ludwig.client.results import read_results
 
-        frame: pandas.DataFrame = read_results(self._lab.drive, self.project, **options)
+        frame: pandas.DataFrame = read_results(self.lab.drive, self.project, **options)
         return frame
 
     def cancel(self, task: int | None = None) -> None:

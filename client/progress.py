@@ -10,11 +10,13 @@ import html
 import importlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +26,15 @@ from ludwig.client.moments import Moment
 from ludwig.client.pace import Pace
 from ludwig.client.status import JobStatus
 
-__all__ = ["Display", "Lines", "NotebookBar", "Silent", "TerminalBar", "make_display"]
+__all__ = [
+    "Display",
+    "Lines",
+    "NotebookBar",
+    "Silent",
+    "TerminalBar",
+    "make_display",
+    "make_transfer",
+]
 
 COLOURS = {
     "running": "cyan",
@@ -189,3 +199,25 @@ class Lines:
 
     def close(self) -> None:
         sys.stderr.flush()
+
+
+@contextmanager
+def make_transfer(progress: bool | None = None) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Shows what is being sent, in bytes, and disappears when it has arrived.
+
+    Called with what it is ("data", "source"), how far it is and how far it has to go.
+    """
+    console = Console(stderr=True)
+    if progress is False or in_notebook() or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("sending {task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        known: dict[str, TaskID] = {}
+
+        def told(what: str, done: int, total: int) -> None:
+            if what not in known:
+                known[what] = bars.add_task(what, total=total)
+            bars.update(known[what], completed=done, total=total)
+
+        yield told

@@ -1,0 +1,99 @@
+"""What several sub-commands have in common: options, the lab, and how output looks.
+
+Output goes to stdout through one console: no colours and no folding to 80 columns when it is not a
+terminal. `--json` is plain JSON on stdout and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ludwig import errors, layout
+from ludwig.client.job import Job
+from ludwig.client.lab import Lab, open_lab
+from ludwig.client.lookout import find_job
+from ludwig.config import LabConfig, load_lab
+
+__all__ = [
+    "AsJson",
+    "JobNumber",
+    "Project",
+    "Watch",
+    "console",
+    "epilog",
+    "open_job",
+    "open_project",
+    "print_json",
+]
+
+PIPE_WIDTH = 160
+
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "-p",
+        "--project",
+        metavar="NAME",
+        help="The project; else `project` in ludwig.toml, else this folder's name.",
+        show_default=False,
+    ),
+]
+JobNumber = Annotated[
+    int | None,
+    typer.Argument(
+        metavar="[JOB]", min=1, help="A job's number; default: the last.", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable, on stdout.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Keep looking, until Ctrl-C.")]
+
+
+def epilog(example: str, *variables: str) -> str:
+    """The end of a `--help`: one example, and the environment variables that matter."""
+    names = ["LUDWIG_CONFIG", "LUDWIG_PROJECT", "LUDWIG_SMB_PASSWORD", *variables]
+    return f"[bold]Example:[/bold]  {example}\n\n[bold]Environment:[/bold]  {', '.join(names)}"
+
+
+def console() -> Console:
+    """For what a command says on stdout."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=PIPE_WIDTH)
+
+
+def print_json(value: Any, *, one_line: bool = False) -> None:
+    print(json.dumps(value, indent=None if one_line else 2, ensure_ascii=False), flush=True)
+
+
+def project_name(config: LabConfig, given: str | None) -> str:
+    """`-p`, else what the nearest ludwig.toml says, else the name of this folder."""
+    name = given or config.project or Path.cwd().name
+    try:
+        return layout.check_project(name)
+    except errors.NameNotAllowed as error:
+        if given or config.project:
+            raise
+        raise errors.UsageError(
+            f"this folder's name cannot be a project's ({error}) Name the project with -p, or "
+            "`project` in ludwig.toml."
+        ) from error
+
+
+def open_project(given: str | None) -> tuple[Lab, str]:
+    """The lab, and the project that is meant."""
+    config = load_lab()
+    name = project_name(config, given)
+    return open_lab(config), name
+
+
+def open_job(given: str | None, number: int | None) -> tuple[Lab, Job]:
+    """The job that is meant. `UsageError` if there is none."""
+    lab, project = open_project(given)
+    job = Job(lab, project, find_job(lab, project, number))
+    return lab, job
