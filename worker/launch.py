@@ -26,7 +26,16 @@ __all__ = ["base_environment", "can_isolate", "isolated", "stage", "warm_up"]
 
 HERE = Path(__file__).resolve().parent
 STAGED = ("child.py", "returned.py")
-SUPERVISE = "import sys\n\nimport child\n\ndel sys.modules['child']\nchild.main(sys.argv)\n"
+SUPERVISE = """\
+import sys
+
+if sys.version_info < (3, 8):
+    sys.exit("ludwig: jobs need Python 3.8 or newer; this is " + sys.version)
+import child
+
+del sys.modules["child"]
+child.main(sys.argv)
+"""
 INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 """All that a job gets of the agent's environment: passwords may be in the rest."""
 

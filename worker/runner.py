@@ -8,7 +8,7 @@ Knows no drive and no GPU.
         order.json     what child.py is to do
         chunk.pkl      the bytes of the task
         tree/<project> the attempt's own copy of the source, its working directory
-        tmp            TMPDIR
+        tmp            TMPDIR, under a shorter name
         log            stdout and stderr, in order
         process.json   who runs it; written by child.py
         exit.json      how it ended; written by child.py
@@ -33,7 +33,7 @@ from ludwig.errors import NameNotAllowed
 from ludwig.model import Contract, Run
 from ludwig.worker import launch, processes
 from ludwig.worker.account import Account, job_account
-from ludwig.worker.workspace import hand_over
+from ludwig.worker.workspace import hand_over, temporary_folder
 
 __all__ = ["Exit", "Order", "Process", "can_isolate", "find", "result_folder", "start"]
 
@@ -132,11 +132,9 @@ def start(
         "runs": order.runs,
     }
     _write(folder / "order.json", msgspec.json.encode(instructions), account)
-    temporary = folder / "tmp"
-    temporary.mkdir(mode=0o700, exist_ok=True)
-    account.give(temporary)
     command = [str(python), str(launch.stage(folder.parent.parent)), str(folder)]
-    env = environment(order, folder, account, python)
+    temporary = temporary_folder(folder, account)
+    env = environment(order, folder, account, python=python, temporary=temporary)
     if order.chunk_target:
         how = launch.isolated(
             command,
@@ -178,7 +176,9 @@ def _reap() -> None:
     _children[:] = [child for child in _children if child.poll() is None]
 
 
-def environment(order: Order, folder: Path, account: Account, python: Path) -> dict[str, str]:
+def environment(
+    order: Order, folder: Path, account: Account, *, python: Path, temporary: Path
+) -> dict[str, str]:
     """The whole environment of an attempt; nothing of the agent's own gets in but the locale."""
     first = order.runs[0]
     saves = folder / "tree" / order.project / result_folder(order, first) / "saves"
@@ -188,7 +188,7 @@ def environment(order: Order, folder: Path, account: Account, python: Path) -> d
     return {
         **base,
         **order.env,
-        "TMPDIR": str(folder / "tmp"),
+        "TMPDIR": str(temporary),
         "LUDWIG_PROJECT": order.project,
         "LUDWIG_PROJECT_PATH": order.project_path,
         "LUDWIG_JOB": str(order.job),

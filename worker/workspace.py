@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -32,6 +33,7 @@ __all__ = [
     "result_files",
     "stale",
     "sweep",
+    "temporary_folder",
     "unpack",
     "used_percent",
 ]
@@ -89,6 +91,30 @@ def hand_over(folder: Path, account: Account) -> None:
         for name in (*folders, *names):
             account.give(Path(path, name))
     account.give(tree)
+
+
+def temporary_folder(folder: Path, account: Account) -> Path:
+    """A TMPDIR for the attempt: inside its folder, but by a short name.
+
+    The path of a socket can have 108 bytes, and `multiprocessing` makes sockets in TMPDIR.
+    """
+    inside = folder / "tmp"
+    inside.mkdir(mode=0o700, exist_ok=True)
+    account.give(inside)
+    links = folder.parent.parent / "tmp"
+    links.mkdir(mode=0o711, exist_ok=True)
+    name = hashlib.sha256(folder.name.encode()).hexdigest()
+    link = next(links / name[:n] for n in range(6, 64) if _points(links / name[:n], inside))
+    return link if len(str(link)) < len(str(inside)) else inside
+
+
+def _points(link: Path, goal: Path) -> bool:
+    """Whether the link leads there, after making it if there was none."""
+    try:
+        link.symlink_to(goal)
+    except FileExistsError:
+        return link.is_symlink() and link.readlink() == goal
+    return True
 
 
 def copy_tree(master: Path, target: Path, *, account: Account | None = None) -> None:
@@ -269,6 +295,10 @@ def sweep(
             continue  # somebody is unpacking it
         remove(one.path)
         removed.append(one.path)
+    with contextlib.suppress(FileNotFoundError):
+        for link in (work / "tmp").iterdir():
+            if link.is_symlink() and not link.exists():
+                link.unlink(missing_ok=True)
     return removed
 
 
