@@ -11,20 +11,24 @@ import contextlib
 import posixpath
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import asyncssh
 
 from ludwig import layout
 from ludwig.client.inbox_folder import pieces
+from ludwig.client.ssh import close_connection
 from ludwig.client.ssh_errors import explain_sftp
 from ludwig.errors import NodeError, NodeUnreachable
 
 __all__ = ["SftpInbox"]
 
-PIECE = 4 << 20
+PIECE = 1 << 20
 """Written at a time, as many requests in flight: large enough to fill a link with latency."""
+STALL_S = 60.0
+"""How long one step (a request, a piece) may take: a hung disk does not stop SSH's keep-alive."""
+CLOSE_S = 2.0
 
 
 class SftpInbox:
@@ -71,7 +75,7 @@ class SftpInbox:
             raise
 
     async def size(self, path: str) -> int | None:
-        with self._explained("looking at", path):
+        async with self._explained("looking at", path), asyncio.timeout(STALL_S):
             try:
                 return (await self._sftp.stat(self._at(path))).size
             except asyncssh.SFTPNoSuchFile:
@@ -81,45 +85,61 @@ class SftpInbox:
         folder = posixpath.dirname(path)
         temporary = self._at(f"{folder}/{layout.TEMPORARY}{secrets.token_hex(8)}")
         mode = 0o600 | self._modes[folder] & 0o044
-        with self._explained("writing", path):
+        async with self._explained("writing", path):
             try:
                 await self._write(temporary, data, mode, sent)
-                await self._rename(temporary, self._at(path))
+                async with asyncio.timeout(STALL_S):
+                    await self._rename(temporary, self._at(path))
             except BaseException:
                 with contextlib.suppress(asyncssh.Error, OSError):
-                    await self._sftp.remove(temporary)
+                    async with asyncio.timeout(CLOSE_S):
+                        await self._sftp.remove(temporary)
                 raise
 
     async def names(self, folder: str) -> list[str]:
-        with self._explained("listing", folder):
+        async with self._explained("listing", folder), asyncio.timeout(STALL_S):
             names = [str(name) for name in await self._sftp.listdir(self._at(folder))]
         hidden = (layout.TEMPORARY, ".")
         return sorted(name for name in names if not name.startswith(hidden))
 
     async def close(self) -> None:
         self._sftp.exit()
-        self._connection.close()
-        await self._connection.wait_closed()
+        await close_connection(self._connection)
 
     async def _write(
         self, path: str, data: bytes | Path, mode: int, sent: Callable[[int], None]
     ) -> None:
         attributes = asyncssh.SFTPAttrs(permissions=mode)
-        async with self._sftp.open(path, "xb", attributes, encoding=None) as file:
-            size = 0
+        size = 0
+        async with asyncio.timeout(STALL_S):
+            file = await self._sftp.open(path, "xb", attributes, encoding=None)
+        try:
             for piece in pieces(data, PIECE):
-                await file.write(piece)
+                async with asyncio.timeout(STALL_S):
+                    await file.write(piece)
                 size += len(piece)
                 sent(len(piece))
-            with contextlib.suppress(asyncssh.SFTPOpUnsupported):
-                await file.fsync()
-            found = await file.stat()
-            if found.size != size:
-                raise asyncssh.SFTPFailure(f"{found.size} bytes arrived of {size}")
-            if stat.S_IMODE(found.permissions or 0) != mode:
-                # The server's umask is stricter than the folder. It may forbid to say so.
-                with contextlib.suppress(asyncssh.SFTPPermissionDenied, asyncssh.SFTPFailure):
-                    await file.chmod(mode)
+            async with asyncio.timeout(STALL_S):
+                await self._finish(file, size, mode)
+                await file.close()
+        except BaseException:
+            # Closing is a request too: whoever does not answer now will not answer that.
+            with contextlib.suppress(asyncssh.Error, OSError):
+                async with asyncio.timeout(CLOSE_S):
+                    await file.close()
+            raise
+
+    async def _finish(self, file: asyncssh.SFTPClientFile, size: int, mode: int) -> None:
+        """Make sure that it is all there, on the disk, and readable for whom it is meant."""
+        with contextlib.suppress(asyncssh.SFTPOpUnsupported):
+            await file.fsync()
+        found = await file.stat()
+        if found.size != size:
+            raise asyncssh.SFTPFailure(f"{found.size} bytes arrived of {size}")
+        if stat.S_IMODE(found.permissions or 0) != mode:
+            # The server's umask is stricter than the folder. It may forbid to say so.
+            with contextlib.suppress(asyncssh.SFTPPermissionDenied, asyncssh.SFTPFailure):
+                await file.chmod(mode)
 
     async def _rename(self, source: str, target: str) -> None:
         try:
@@ -130,7 +150,7 @@ class SftpInbox:
     async def _make(self, name: str) -> None:
         """Make a folder of the inbox as accessible as the inbox is, if it is missing."""
         path = self._at(name)
-        with self._explained("making", name):
+        async with self._explained("making", name):
             try:
                 found = await self._sftp.stat(path)
             except asyncssh.SFTPNoSuchFile:
@@ -146,8 +166,8 @@ class SftpInbox:
     def _at(self, path: str) -> str:
         return posixpath.join(self._folder, path)
 
-    @contextlib.contextmanager
-    def _explained(self, doing: str, path: str) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _explained(self, doing: str, path: str) -> AsyncIterator[None]:
         try:
             yield
         except (asyncssh.Error, OSError) as error:

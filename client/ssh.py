@@ -27,11 +27,12 @@ from ludwig.client import ssh_errors
 from ludwig.config import NodeConfig
 from ludwig.errors import NodeError
 
-__all__ = ["Connector"]
+__all__ = ["Connector", "close_connection"]
 
 # A node that says nothing for this long in the middle of a transfer is given up.
 KEEPALIVE_S, KEEPALIVE_COUNT = 5, 3
 JUMPS_MAX = 8
+CLOSE_S = 2.0
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 
 
@@ -114,11 +115,10 @@ class Connector:
         """Give up the connections to jump hosts."""
         jumps, self._jumps = list(self._jumps.values()), {}
         for task in jumps:
-            task.cancel()
+            if not task.done():
+                task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
-                connection = await task
-                connection.close()
-                await connection.wait_closed()
+                await close_connection(await task)
 
     async def _open(self, label: str, route: Route, depth: int = 0) -> asyncssh.SSHClientConnection:
         options: dict[str, Any] = {}
@@ -232,6 +232,16 @@ class Connector:
                         with contextlib.suppress(ValueError):
                             known.load(line)
         return known
+
+
+async def close_connection(connection: asyncssh.SSHClientConnection) -> None:
+    """Say goodbye; hang up on a host that does not listen."""
+    connection.close()
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await connection.wait_closed()
+    except TimeoutError:
+        connection.abort()
 
 
 def _home(text: str) -> Path:

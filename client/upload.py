@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from concurrent import futures
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Inbox", "Inboxes", "Sent"]
 
 T = TypeVar("T")
+CLEAN_UP_S = 3.0
+"""How long Ctrl-C waits for temporary files to be removed from the nodes."""
 Sent = Callable[[str, int], None]
 """Called with a node's name and the number of bytes just sent to it; in another thread."""
 
@@ -194,11 +197,23 @@ class Inboxes:
                 target=_run_loop, args=(self._loop,), name="ludwig-upload", daemon=True
             )
             self._thread.start()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        ended = threading.Event()
+
+        async def tracked() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(tracked(), self._loop)
         try:
+            # On Windows a wait without end would not hear Ctrl-C.
+            while not futures.wait([future], timeout=0.5).done:
+                pass
             return future.result()
         except BaseException:
             future.cancel()
+            ended.wait(CLEAN_UP_S)
             raise
 
     async def _each(

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -521,6 +522,72 @@ def test_a_connection_that_dropped_while_idle_is_made_anew(sftp_server: MakeServ
         assert kill_sessions(server) > 0
         inboxes.send_ticket("hoff", "trees", 1, b"{}")
         assert inboxes.tickets("hoff") == ["trees-0001.json"]
+
+
+def test_a_server_that_hangs_in_the_middle(
+    sftp_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludwig.client.ssh.KEEPALIVE_S", 0.2)
+    server = sftp_server("hoff")
+    sha256, path = make_archive(tmp_path / "big", 40_000_000)
+    hung = threading.Event()
+
+    def progress(name: str, count: int) -> None:
+        if not hung.is_set():
+            hung.set()
+            server.daemon.suspend()
+
+    try:
+        with Inboxes(node("hoff"), connect_timeout_s=1) as inboxes:
+            error = inboxes.send_source(sha256, path, ["hoff"], progress)["hoff"]
+    finally:
+        server.daemon.resume()
+    assert isinstance(error, NodeUnreachable)
+    assert "did not answer within 1 s" in str(error)
+
+
+def test_an_inbox_that_hangs_while_ssh_does_not(
+    sftp_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that writes hangs, as on a dead disk; the one that speaks SSH goes on."""
+    monkeypatch.setattr("ludwig.client.inbox_sftp.STALL_S", 0.5)
+    monkeypatch.setattr("ludwig.client.inbox_sftp.CLOSE_S", 0.2)
+    monkeypatch.setattr("ludwig.client.ssh.CLOSE_S", 0.2)
+    server = sftp_server("hoff")
+    sha256, path = make_archive(tmp_path / "big", 40_000_000)
+    hung: list[psutil.Process] = []
+
+    def progress(name: str, count: int) -> None:
+        for child in psutil.Process(server.daemon.pid).children(recursive=True):
+            if child not in hung and "internal-sftp" in " ".join(child.cmdline()):
+                hung.append(child)
+                child.suspend()
+
+    with Inboxes(node("hoff")) as inboxes:
+        error = inboxes.send_source(sha256, path, ["hoff"], progress)["hoff"]
+    for process in hung:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+    assert len(hung) == 2, "once, and once more from scratch"
+    assert isinstance(error, NodeUnreachable)
+    assert not (server.inbox / "sources" / f"{sha256}.tar.gz").exists()
+
+
+def test_ctrl_c_ends_it_and_cleans_up(sftp_server: MakeServer, tmp_path: Path) -> None:
+    server = sftp_server("hoff")
+    sha256, path = make_archive(tmp_path / "big", 40_000_000)
+    asked = threading.Event()
+
+    def progress(name: str, count: int) -> None:
+        if not asked.is_set():
+            asked.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with Inboxes(node("hoff")) as inboxes:
+        with pytest.raises(KeyboardInterrupt):
+            inboxes.send_source(sha256, path, ["hoff"], progress)
+        assert files(server) == {}
+        inboxes.send_ticket("hoff", "trees", 1, b"{}")
 
 
 def test_inside_a_running_event_loop(sftp_server: MakeServer) -> None:
