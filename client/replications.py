@@ -6,10 +6,13 @@ that the old system left behind. Owns nothing on the drive but, through `registr
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+
+import psutil
 
 from ludwig import codec, errors, layout, queue
 from ludwig.drive import Drive
@@ -17,7 +20,7 @@ from ludwig.model import Job, Origin
 from ludwig.registry import Registry
 from ludwig.view import JobView
 
-__all__ = ["Census", "count_legacy", "legacy_names", "take_census"]
+__all__ = ["Census", "count_legacy", "is_dead", "legacy_names", "take_census", "this_process"]
 
 PATIENCE_S = 15.0
 """How long a submission that promised runs may take until its job is there."""
@@ -59,6 +62,7 @@ def take_census(
     records = jobs if jobs is not None else {}
     for number in sorted(registry.promised):
         if number not in records:
+            dead = is_dead(registry.promised_by.get(number, ""))
             records[number] = _await_job(
                 drive,
                 registry.project,
@@ -66,6 +70,7 @@ def take_census(
                 origin=origin,
                 nonce=nonce,
                 sleep=sleep,
+                deadline=clock() + (0.0 if dead else PATIENCE_S),
                 clock=clock,
             )
         job = records[number]
@@ -85,9 +90,9 @@ def _await_job(
     origin: Origin,
     nonce: str,
     sleep: Callable[[float], None],
+    deadline: float,
     clock: Callable[[], float],
 ) -> Job | None:
-    deadline = clock() + PATIENCE_S
     while True:
         try:
             return queue.read_job(drive, project, number)
@@ -96,6 +101,25 @@ def _await_job(
                 sleep(0.2)
             elif queue.abandon_job(drive, project, number, origin=origin, nonce=nonce):
                 return None
+
+
+def this_process() -> str:
+    """Who promises: this process, told apart from one that has its number later."""
+    me = psutil.Process()
+    return f"{socket.gethostname()}:{me.pid}:{me.create_time():.0f}"
+
+
+def is_dead(by: str) -> bool:
+    """Whether that process ran on this machine and is gone. False when one cannot know."""
+    host, _, rest = by.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not rest.isdigit():
+        return False
+    try:
+        return by != f"{host}:{rest}:{psutil.Process(int(rest)).create_time():.0f}"
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
 
 
 def _count(census: Census, view: JobView) -> None:

@@ -165,6 +165,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """New configurations: param_name → hash. Goes on where the plan before ended."""
     runs: dict[Short, Natural] = {}
     """How many replications of each configuration the job will run."""
+    by: Short = ""
+    """Host, process and its start, so that a submitter on the same machine knows if it is dead."""
 
 
 class Ticket(Record, frozen=True, kw_only=True):

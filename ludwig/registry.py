@@ -32,6 +32,8 @@ class Registry:
     """param_name → hash of its configuration."""
     promised: dict[int, dict[str, int]] = field(default_factory=dict)
     """job → how many replications of each configuration it promised."""
+    promised_by: dict[int, str] = field(default_factory=dict)
+    """job → `Plan.by`."""
     imported: set[str] = field(default_factory=set)
     """Names of plans that are for no job: configurations that were there before Ludwig."""
     by_nonce: dict[str, Plan] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Registry:
             self.names.setdefault(name, hash_)
         if plan.job:
             self.promised[plan.job] = dict(plan.runs)
+            self.promised_by[plan.job] = plan.by
         else:
             self.imported.update(plan.names)
 
@@ -107,6 +110,7 @@ def promise(
     *,
     job: int,
     nonce: str,
+    by: str = "",
 ) -> Mapping[str, int]:
     """Publish a plan: new names, and the replications `job` will run.
 
@@ -123,7 +127,7 @@ def promise(
         if not runs and not names:
             return runs
         number = registry.plans + 1
-        plan = Plan(nonce=nonce, job=job if runs else 0, names=dict(names), runs=dict(runs))
+        plan = Plan(nonce=nonce, job=job if runs else 0, names=dict(names), runs=dict(runs), by=by)
         try:
             drive.publish(files.plan(number), codec.encode(plan))
         except errors.Exists:

@@ -1,0 +1,98 @@
+"""A new job from the tasks of an old one that did not end well."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ludwig import errors, queue, registry
+from ludwig.client.delivery import connect, send_tickets
+from ludwig.client.lab import Lab
+from ludwig.client.provenance import origin_of
+from ludwig.client.publish_job import Code, publish
+from ludwig.client.submission import Submission, Submitted
+from ludwig.client.upload import Inboxes
+from ludwig.model import Job
+from ludwig.view import JobView
+
+__all__ = ["retry"]
+
+
+def retry(lab: Lab, project: str, number: int, *, tasks: Sequence[int] | None = None) -> Submitted:
+    """A new job with the tasks of an old one that did not end well (or with these)."""
+    old = queue.read_job(lab.drive, project, number)
+    view = JobView(lab.drive, old)
+    view.refresh()
+    if unknown := set(tasks or ()) - set(old.tasks()):
+        raise errors.UsageError(f"job {number} of {project} has no task {min(unknown)}.")
+    chosen = [task for task in sorted(old.tasks()) if _to_retry(view, task, tasks)]
+    if not chosen:
+        raise errors.UsageError(f"job {number} of {project} has no task to retry.")
+    if old.env_names:
+        raise errors.UsageError(
+            f"job {number} was given env {', '.join(old.env_names)}, which is written nowhere. "
+            "Submit again with them: finished runs count."
+        )
+    runs = [run for task in chosen for run in old.tasks()[task][1].runs]
+    params = queue.read_params(lab.drive, old)
+    needed = Counter(run.param_name for run in runs)
+    nodes = {name: lab.nodes[name] for name in old.chunks if name in lab.nodes}
+    with Inboxes(nodes) as inboxes:
+        ready, warnings = connect(inboxes, nodes)
+        have = inboxes.has_source(old.source)
+        ready = [name for name in ready if name in have]
+        if not ready:
+            raise errors.SubmitError(
+                f"no node has the source of job {number} any more. Submit again from its folder: "
+                "finished runs count."
+            )
+        return _retry_on(lab, old, params, needed, inboxes, ready, warnings)
+
+
+def _to_retry(view: JobView, task: int, wanted: Sequence[int] | None) -> bool:
+    if wanted is not None:
+        return task in wanted
+    done = view.end_of(task)
+    return (done is not None and done.outcome != "done") or (
+        done is None and task not in view.done and view.stopped(task)
+    )
+
+
+def _retry_on(
+    lab: Lab,
+    old: Job,
+    params: Mapping[str, dict[str, object]],
+    needed: Mapping[str, int],
+    inboxes: Inboxes,
+    ready: Sequence[str],
+    warnings: Sequence[str],
+) -> Submitted:
+    nonce = secrets.token_hex(16)
+    known = registry.read_registry(lab.drive, old.project)
+    number = registry.reserve_job(lab.drive, old.project)
+    registry.promise(lab.drive, known, lambda _: ({}, needed), job=number, nonce=nonce)
+    submission = Submission(
+        per=old.per,
+        retries=old.retries,
+        gpus=old.gpus,
+        python=old.python,
+        balance=old.balance,
+    )
+    job, record = publish(
+        lab,
+        old.project,
+        number,
+        submission,
+        Code(old.source, old.entry, old.package, old.contract),
+        named={name: dict(params[name]) for name in needed},
+        needed=needed,
+        origin=origin_of(Path.cwd()),
+        hosts=ready,
+        nonce=nonce,
+        retry_of=old.job,
+    )
+    reached, lost = send_tickets(inboxes, job, record, ready, {})
+    count = sum(len(chunk.tasks) for chunk in job.chunks.values())
+    return Submitted(old.project, number, count, tuple(reached), (*warnings, *lost))
