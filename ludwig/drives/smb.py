@@ -18,6 +18,7 @@ from ludwig.drives import smb_status as status
 from ludwig.drives import smb_wire as wire
 from ludwig.drives.credentials import Credentials
 from ludwig.drives.smb_channel import Channel
+from ludwig.drives.smb_many import read_many
 from ludwig.drives.smb_requests import PATIENCE_S, Requests, check, succeeded
 from ludwig.drives.smb_session import Server
 from ludwig.drives.smb_status import StatusError
@@ -159,6 +160,10 @@ class SmbDrive(Drive):
             return b"".join(parts)
 
         return self._requests.run("reading", path, work, gone=True)
+
+    def read_many(self, paths: Sequence[str]) -> builtins.list[bytes | errors.LudwigError]:
+        """Each file's bytes, or its error; many requests under way at a time."""
+        return read_many(self._requests, paths, self.read)
 
     def list(self, path: str) -> builtins.list[str]:
         return [n for n in self._requests.names(path) if not n.startswith(TEMPORARY)]

@@ -34,6 +34,7 @@ _PENDING = 0x103
 _UNASKED = 0xFFFFFFFFFFFFFFFF  # the message id of what the server says by itself
 _IN_FLIGHT_BYTES = 4 << 20
 _WANTED_CREDITS = 512
+_LONG = 1 << 15  # above this a copy costs more than a system call
 
 
 class Lost(Exception):
@@ -49,16 +50,16 @@ class Seal(Protocol):
 
     signs: bool
 
-    def sign(self, packet: bytes, message_id: int, *, from_server: bool) -> bytes:
+    def sign(self, packet: bytes | bytearray, message_id: int, *, from_server: bool) -> bytes:
         """The 16 bytes of signature of a packet whose signature field is zero."""
 
-    def wrap(self, packets: bytes) -> bytes: ...
+    def wrap(self, packets: bytes | bytearray) -> bytes | bytearray: ...
 
     def unwrap(self, frame: bytes) -> bytes: ...
 
 
 class Sign(Protocol):
-    def __call__(self, packet: bytes, message_id: int, from_server: bool) -> bytes: ...
+    def __call__(self, packet: bytes | bytearray, message_id: int, from_server: bool) -> bytes: ...
 
 
 def sign_with(algorithm: str, key: bytes) -> Sign:
@@ -66,20 +67,20 @@ def sign_with(algorithm: str, key: bytes) -> Sign:
     if algorithm == "gmac":
         gcm = aead.AESGCM(key)
 
-        def gmac(packet: bytes, message_id: int, from_server: bool) -> bytes:
+        def gmac(packet: bytes | bytearray, message_id: int, from_server: bool) -> bytes:
             return gcm.encrypt(struct.pack("<QI", message_id, from_server), b"", packet)
 
         return gmac
     if algorithm == "cmac":
 
-        def with_cmac(packet: bytes, message_id: int, from_server: bool) -> bytes:
+        def with_cmac(packet: bytes | bytearray, message_id: int, from_server: bool) -> bytes:
             digest = cmac.CMAC(algorithms.AES(key))
-            digest.update(packet)
+            digest.update(bytes(packet))
             return digest.finalize()
 
         return with_cmac
 
-    def with_hmac(packet: bytes, message_id: int, from_server: bool) -> bytes:
+    def with_hmac(packet: bytes | bytearray, message_id: int, from_server: bool) -> bytes:
         return hmac.digest(key, packet, "sha256")[:16]
 
     return with_hmac
@@ -93,10 +94,10 @@ class Signed:
     def __init__(self, sign: Sign) -> None:
         self._sign = sign
 
-    def sign(self, packet: bytes, message_id: int, *, from_server: bool) -> bytes:
+    def sign(self, packet: bytes | bytearray, message_id: int, *, from_server: bool) -> bytes:
         return self._sign(packet, message_id, from_server)
 
-    def wrap(self, packets: bytes) -> bytes:
+    def wrap(self, packets: bytes | bytearray) -> bytes | bytearray:
         return packets
 
     def unwrap(self, frame: bytes) -> bytes:
@@ -118,10 +119,10 @@ class Sealed:
         self._session_id = session_id
         self._nonce_size = 12 if isinstance(outgoing, aead.AESGCM) else 11
 
-    def sign(self, packet: bytes, message_id: int, *, from_server: bool) -> bytes:
+    def sign(self, packet: bytes | bytearray, message_id: int, *, from_server: bool) -> bytes:
         return _NO_SIGNATURE
 
-    def wrap(self, packets: bytes) -> bytes:
+    def wrap(self, packets: bytes | bytearray) -> bytes | bytearray:
         nonce = os.urandom(self._nonce_size)
         fields = (nonce.ljust(16, b"\0"), len(packets), 0, 1, self._session_id)
         head = _sealed_header.pack(b"\xfdSMB", _NO_SIGNATURE, *fields)
@@ -259,7 +260,7 @@ class Channel:
         return (max(1, message.payload) - 1) // 65536 + 1 if self._large else 1
 
     def _send(self, messages: Sequence[Message], timeout: float) -> list[int]:
-        parts: list[bytes] = []
+        parts: list[bytes | bytearray] = []
         ids = []
         last = len(messages) - 1
         for index, message in enumerate(messages):
@@ -273,18 +274,23 @@ class Channel:
                 flags, size + len(padding) if index != last else 0, self._next_id,
                 0, 0 if message.command == ECHO else self._tree_id, self._session_id, _NO_SIGNATURE,
             )  # fmt: skip
+            packet = bytearray().join(
+                (header, message.body, padding)
+            )  # copied once, it may be long
             if self._seal.signs:
-                packet = b"".join((header, message.body, padding))
-                signature = self._seal.sign(packet, self._next_id, from_server=False)
-                parts += (header[:48], signature, message.body, padding)
-            else:
-                parts += (header, message.body, padding)
+                packet[48:64] = self._seal.sign(packet, self._next_id, from_server=False)
+            parts.append(packet)
             ids.append(self._next_id)
             self._next_id += charge
             self._credits -= charge
-        packets = self._seal.wrap(b"".join(parts))
+        packets = self._seal.wrap(parts[0] if len(parts) == 1 else b"".join(parts))
+        size_first = struct.pack(">I", len(packets))
         self._socket.settimeout(timeout)
-        self._socket.sendall(struct.pack(">I", len(packets)) + packets)
+        if len(packets) > _LONG:
+            self._socket.sendall(size_first)
+            self._socket.sendall(packets)
+        else:
+            self._socket.sendall(size_first + packets)
         self.round_trips += 1
         return ids
 
@@ -319,7 +325,8 @@ class Channel:
             at += following
 
     def _verify(self, packet: bytes, number: int, flags: int) -> None:
-        plain = b"".join((packet[:48], _NO_SIGNATURE, packet[64:]))
+        plain = bytearray(packet)
+        plain[48:64] = _NO_SIGNATURE
         right = self._seal.sign(plain, number, from_server=True)
         if not flags & _SIGNED or not hmac.compare_digest(packet[48:64], right):
             raise Lost("the server sent an answer without a valid signature")

@@ -1,7 +1,8 @@
 """The bytes of the SMB2 requests a drive makes, and of their answers. Pure: no socket, no keys.
 
-`smbprotocol` logs in; what follows is packed here, because its general structures cost about
-1 ms of processor time for a small file and these cost a few hundredths of that. Field names and
+`smbprotocol` logs in; what follows is packed here, because a small file written through its
+general structures costs about 0.8 ms of processor time and through these about 0.07 ms
+(`benchmarks/drive.py`; a publish 2.2 ms and 0.17 ms). Field names and
 numbers are those of [MS-SMB2] 2.2 and [MS-FSCC] 2.4.
 """
 
