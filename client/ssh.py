@@ -128,17 +128,31 @@ class Connector:
         elif not route.command:
             options["tunnel"] = None
         try:
-            try:
-                return await self._dial(route, options)
-            except (asyncssh.KeyExchangeFailed, asyncssh.ConnectionLost, ConnectionResetError):
-                if not route.known_keys():
-                    raise
-                # asyncssh asks only for keys of the kinds that are known. If the host now has
-                # another kind, this is how it shows: look at the key, to refuse it by name.
-                return await self._dial(route, {**options, "server_host_key_algs": "default"})
+            return await self._dial_and_look(route, options)
         except (asyncssh.Error, OSError, ValueError) as error:
             keys = route.key_notes + await _agent_notes(error)
             raise ssh_errors.explain(label, route, error, keys) from error
+
+    async def _dial_and_look(
+        self, route: Route, options: dict[str, Any]
+    ) -> asyncssh.SSHClientConnection:
+        """asyncssh asks only for host keys of the kinds that are known, so a host that has none of
+        them just hangs up. Then ask for any kind, to see its key and refuse it by name; but a busy
+        host hangs up as well, so it gets a second chance to show a key that is known.
+        """
+        hung_up = (asyncssh.KeyExchangeFailed, asyncssh.ConnectionLost, ConnectionResetError)
+        try:
+            return await self._dial(route, options)
+        except hung_up:
+            if not route.known_keys():
+                raise
+        try:
+            return await self._dial(route, {**options, "server_host_key_algs": "default"})
+        except asyncssh.HostKeyNotVerifiable as refused:
+            try:
+                return await self._dial(route, options)
+            except hung_up:
+                raise refused from None
 
     async def _dial(self, route: Route, options: dict[str, Any]) -> asyncssh.SSHClientConnection:
         return await asyncssh.connect(

@@ -76,7 +76,7 @@ def _host_key(label: str, tried: Tried, reason: str) -> HostKeyRefused:
     key = tried.presented
     file = shlex.quote(str(tried.known_hosts_file))
     name = shlex.quote(tried.known_name)
-    shown = f"{key.get_algorithm()} {key.get_fingerprint()}" if key else "of another kind"
+    shown = f"{key.get_algorithm()} {key.get_fingerprint()}" if key else "another kind of key"
     if "revoked" in reason:
         return HostKeyRefused(
             f"{label}: its host key is marked @revoked in known_hosts: {tried.where}. "
