@@ -5,10 +5,10 @@ Checks what comes from the drive against the manifest. Knows nothing of paramete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -134,14 +134,17 @@ def _read_batch(
     return files
 
 
-ReadMany = Callable[[Sequence[str]], list[bytes | errors.DriveError]]
+@runtime_checkable
+class ReadsMany(Protocol):
+    """What a drive may offer in addition: the bytes of many files, or the error of each."""
+
+    def read_many(self, paths: Sequence[str]) -> Sequence[bytes | errors.LudwigError]: ...
 
 
 def _read_many(drive: Drive, paths: Sequence[str]) -> Sequence[bytes | errors.LudwigError]:
-    """With one request under way per file where the drive can do that, else in threads."""
-    many = cast("ReadMany | None", getattr(drive, "read_many", None))
-    if many is not None:
-        return many(paths)
+    """Many requests under way where the drive can do that, else in threads."""
+    if isinstance(drive, ReadsMany):
+        return drive.read_many(paths)
 
     def one(path: str) -> bytes | errors.LudwigError:
         try:
