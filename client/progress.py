@@ -54,7 +54,8 @@ class Display(Protocol):
     def say(self, text: str) -> None:
         """A line that stays, above the bar."""
 
-    def close(self) -> None: ...
+    def close(self, *, keep: bool = True) -> None:
+        """Stop drawing; without `keep`, leave no bar behind. May be called again."""
 
 
 def make_display(progress: bool | None = None) -> Display:
@@ -76,7 +77,7 @@ class Silent:
     def say(self, text: str) -> None:
         return None
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = True) -> None:
         return None
 
 
@@ -96,7 +97,6 @@ class TerminalBar:
         self._clock = clock
         self._pace = Pace()
         self._moment: Moment | None = None
-        self._told: set[int] = set()
         # Its own refresh keeps the seconds running while a request hangs.
         self._live = Live(
             get_renderable=self._render,
@@ -116,7 +116,8 @@ class TerminalBar:
     def say(self, text: str) -> None:
         self._live.console.print(Text(text))
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = True) -> None:
+        self._live.transient = not keep
         self._live.stop()
 
     def _render(self) -> RenderableType:
@@ -153,7 +154,7 @@ class NotebookBar:
     def say(self, text: str) -> None:
         self._notes.append(text)
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = True) -> None:
         return None
 
 
@@ -197,7 +198,7 @@ class Lines:
     def say(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = True) -> None:
         sys.stderr.flush()
 
 

@@ -130,7 +130,8 @@ class JobStatus:
         if len(bad) > most:
             rest = ", ".join(str(row.task) for row in bad[most : most + 12])
             more = " …" if len(bad) > most + 12 else ""
-            lines.append(f"Also failed: {rest}{more}. See `ludwig logs {self.job} TASK`.")
+            also = "Also failed" if most else "Failed"
+            lines.append(f"{also}: {rest}{more}. See `ludwig logs {self.job} TASK`.")
         lines.append(f"`ludwig retry {self.job}` runs them again.")
         return "\n".join(lines)
 

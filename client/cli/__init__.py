@@ -20,9 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in before or bool(os.environ.get("LUDWIG_DEBUG"))
     given = [word for word in before if word != "--debug"] + after
     try:
-        from ludwig.client.cli.app import app
+        from ludwig.client.cli.app import run
 
-        app(given, prog_name="ludwig")
+        sys.exit(run(given or ["--help"]))
     except LudwigError as error:
         if debug:
             traceback.print_exc()

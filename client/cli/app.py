@@ -12,17 +12,17 @@ from ludwig.client.cli.doctor import doctor
 from ludwig.client.cli.init import init
 from ludwig.client.cli.logs import logs
 from ludwig.client.cli.nodes import nodes
-from ludwig.client.cli.options import epilog
+from ludwig.client.cli.options import epilog, flag
 from ludwig.client.cli.results import results
 from ludwig.client.cli.retry import retry
 from ludwig.client.cli.status import status
 from ludwig.client.cli.submit import submit
+from ludwig.errors import UsageError
 
-__all__ = ["app"]
+__all__ = ["app", "run"]
 
 app = typer.Typer(
     name="ludwig",
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -57,10 +57,29 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, flag("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
+        bool, flag("--debug", help="Show the traceback of an error; works anywhere.")
     ] = False,
 ) -> None:
     """Run sweeps on the machines of your lab: submit from the laptop, close it, read one table."""
+
+
+# `UsageError` and `ClickException` of the click that typer brings along.
+_WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def run(arguments: list[str]) -> int:
+    """The exit status. `UsageError` for what the command line cannot mean."""
+    try:
+        status = app(arguments, prog_name="ludwig", standalone_mode=False)
+    except typer.Abort:
+        return 130
+    except _WRONG_USAGE as error:
+        message = str(error.format_message())  # type: ignore[attr-defined]
+        message += "" if message.endswith((".", "?", "!")) else "."
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "ludwig"
+        raise UsageError(f"{message} See {command} --help") from error
+    return status if isinstance(status, int) else 0

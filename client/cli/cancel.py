@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ludwig import errors
-from ludwig.client.cli.options import JobNumber, Project, open_job
+from ludwig.client.cli.options import JobNumber, Project, flag, open_job
 from ludwig.client.lab import this_user
 from ludwig.client.status import in_words
 
@@ -19,10 +19,10 @@ def cancel(
     job: JobNumber = None,
     task: Annotated[
         int | None,
-        typer.Argument(metavar="[TASK]", min=1, help="Only this task.", show_default=False),
+        typer.Argument(metavar="TASK", help="Only this task.", show_default=False),
     ] = None,
     project: Project = None,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("-y", "--yes", help="Do not ask.")] = False,
 ) -> None:
     """Stop a job, or one task of it. What has ended stays."""
     _, one = open_job(project, job)

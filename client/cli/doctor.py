@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from ludwig import errors
-from ludwig.client.cli.options import AsJson, console, print_json
+from ludwig.client.cli.options import AsJson, console, flag, print_json
 from ludwig.client.doctor import Finding, examine
 
 __all__ = ["doctor"]
 
-_SIGNS = {
-    "ok": ("ok     ", "green"),
-    "warning": ("warning", "yellow"),
-    "problem": ("problem", "red"),
-}
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def doctor(
@@ -25,10 +23,8 @@ def doctor(
         str | None,
         typer.Option("-p", "--project", metavar="NAME", help="Only its jobs; default: all."),
     ] = None,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Complete what died half-way on the drive.")
-    ] = False,
-    nodes: Annotated[bool, typer.Option("--nodes/--no-nodes", help="Connect to the nodes.")] = True,
+    fix: Annotated[bool, flag("--fix", help="Complete what died half-way on the drive.")] = False,
+    nodes: Annotated[bool, flag("--nodes/--no-nodes", help="Connect to the nodes.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Check the configuration, the drive, the nodes and the jobs; say what to do next."""
@@ -67,13 +63,14 @@ def _repair(finding: Finding) -> str:
         return f"could not: {error}"
 
 
-def _show(screen: object, finding: Finding, fixed: str) -> None:
-    sign, colour = _SIGNS[finding.level]
-    text = Text.assemble((sign, colour), "  ", (finding.check, "bold"), f": {finding.what}")
-    lines = [text]
+def _show(screen: Console, finding: Finding, fixed: str) -> None:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, min_width=7)
+    grid.add_column(ratio=1)
+    text = Text.assemble((finding.check, "bold"), f": {finding.what}")
+    grid.add_row(Text(finding.level, style=_COLOURS[finding.level]), text)
     if fixed:
-        lines.append(Text(f"         → {fixed}", style="green"))
+        grid.add_row("", Text(f"→ {fixed}", style="green"))
     elif finding.todo:
-        lines.append(Text(f"         → {finding.todo}"))
-    for line in lines:
-        console().print(line)
+        grid.add_row("", f"→ {finding.todo}")
+    screen.print(grid)

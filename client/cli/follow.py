@@ -62,7 +62,7 @@ def attach(job: Job, *, logs: bool = False) -> int:
             moment = watching.until_over(display)
             break
         except KeyboardInterrupt:
-            display.close()
+            display.close(keep=False)
             answer = _ask(job)
         finally:
             display.close()
@@ -76,7 +76,7 @@ def attach(job: Job, *, logs: bool = False) -> int:
         return 1
     print(f"Job {job.id} of {job.project} is over: {in_words(status.counts)}.")
     if status.failed_tasks:
-        print(status.explain(), file=sys.stderr)
+        print(status.explain(most=0 if watching.told else 1), file=sys.stderr)
     if status.counts["done"]:
         print(f"Its results: ludwig results {job.id}")
     return 0 if status.ok else 1

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ludwig import errors, layout
+from ludwig.client.cli.options import flag
 from ludwig.client.lab import open_config_drive
 from ludwig.client.ssh_hosts import ssh_hosts
 from ludwig.config import LAB_FILE, describe_keys, load_lab, user_lab_config
@@ -21,10 +22,13 @@ __all__ = ["init"]
 def init(
     url: Annotated[
         str | None,
-        typer.Option("--url", help="smb://host/share[/folder], or a path.", show_default=False),
+        typer.Option(
+            "--url", metavar="URL", help="smb://host/share[/folder], or a path.", show_default=False
+        ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option("--user", help="On the file server.", show_default=False)
+        str | None,
+        typer.Option("--user", metavar="NAME", help="On the file server.", show_default=False),
     ] = None,
     node: Annotated[
         list[str] | None,
@@ -35,13 +39,13 @@ def init(
         typer.Option("-p", "--project", metavar="NAME", help="The project of this folder."),
     ] = None,
     everywhere: Annotated[
-        bool, typer.Option("--global", help="For all my projects, not for this folder.")
+        bool, flag("--global", help="For all my projects, not for this folder.")
     ] = False,
     drive: Annotated[
-        bool, typer.Option("--drive", help="Prepare the drive of the configuration, once per lab.")
+        bool, flag("--drive", help="Prepare the drive of the configuration, once per lab.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Ask nothing.")] = False,
+    force: Annotated[bool, flag("--force", help="Replace the file that is there.")] = False,
+    yes: Annotated[bool, flag("-y", "--yes", help="Ask nothing.")] = False,
 ) -> None:
     """Write a commented ludwig.toml; with --drive, prepare the lab's new drive."""
     if drive:

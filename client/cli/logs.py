@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ludwig import errors
-from ludwig.client.cli.options import Project, open_job
+from ludwig.client.cli.options import Project, flag, open_job
 from ludwig.client.cli.show_job import ranges
 from ludwig.client.job import Job
 
@@ -18,25 +18,29 @@ __all__ = ["logs"]
 def logs(
     job: Annotated[
         int | None,
-        typer.Argument(metavar="[JOB]", min=1, help="Default: the last.", show_default=False),
+        typer.Argument(metavar="JOB", help="Default: the last.", show_default=False),
     ] = None,
     tasks: Annotated[
         list[int] | None,
         typer.Argument(
-            metavar="[TASK]…",
-            min=1,
+            metavar="TASK",
             help="Default: the first that failed; with -f, all that have not ended.",
             show_default=False,
         ),
     ] = None,
     project: Project = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Until the tasks end.")] = False,
+    follow: Annotated[bool, flag("-f", "--follow", help="Until the tasks end.")] = False,
     attempt: Annotated[
-        int | None, typer.Option("--attempt", min=1, help="Default: the last.", show_default=False)
+        int | None,
+        typer.Option(
+            "--attempt", metavar="N", min=1, help="Default: the last.", show_default=False
+        ),
     ] = None,
     lines: Annotated[
         int | None,
-        typer.Option("-n", "--lines", min=1, help="Only the last lines.", show_default=False),
+        typer.Option(
+            "-n", "--lines", metavar="N", min=1, help="Only the last lines.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Show what tasks have printed; with -f, as they print it."""

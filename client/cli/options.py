@@ -27,12 +27,19 @@ __all__ = [
     "Watch",
     "console",
     "epilog",
+    "flag",
     "open_job",
     "open_project",
     "print_json",
 ]
 
 PIPE_WIDTH = 160
+
+
+def flag(*names: str, **more: Any) -> Any:
+    """An option that is there or not: without the `<bool>` that typer would show in `--help`."""
+    return typer.Option(*names, metavar="", **more)
+
 
 Project = Annotated[
     str | None,
@@ -46,12 +53,10 @@ Project = Annotated[
 ]
 JobNumber = Annotated[
     int | None,
-    typer.Argument(
-        metavar="[JOB]", min=1, help="A job's number; default: the last.", show_default=False
-    ),
+    typer.Argument(metavar="JOB", help="A job's number; default: the last.", show_default=False),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable, on stdout.")]
-Watch = Annotated[bool, typer.Option("-w", "--watch", help="Keep looking, until Ctrl-C.")]
+AsJson = Annotated[bool, flag("--json", help="Machine-readable, on stdout.")]
+Watch = Annotated[bool, flag("-w", "--watch", help="Keep looking, until Ctrl-C.")]
 
 
 def epilog(example: str, *variables: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ludwig import errors
-from ludwig.client.cli.options import AsJson, JobNumber, Project, open_job, open_project
+from ludwig.client.cli.options import AsJson, JobNumber, Project, flag, open_job, open_project
 from ludwig.client.lookout import raise_unless_project
 
 if TYPE_CHECKING:
@@ -24,20 +24,26 @@ def results(
     job: JobNumber = None,
     project: Project = None,
     everything: Annotated[
-        bool, typer.Option("-a", "--all", help="Of the whole project, not of one job.")
+        bool, flag("-a", "--all", help="Of the whole project, not of one job.")
     ] = False,
     files: Annotated[
         list[str] | None,
         typer.Option("--files", metavar="PATTERN", help='Only these: "loss", "eval_*.csv".'),
     ] = None,
-    last: Annotated[bool, typer.Option("--last", help="Only the last value of each run.")] = False,
+    last: Annotated[bool, flag("--last", help="Only the last value of each run.")] = False,
     summary: Annotated[
         list[str] | None,
         typer.Option("--summary", metavar="HOW", help="Over replications: mean, std, sem, …"),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="Write to a .csv, .parquet or .json.", show_default=False),
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="Write to a .csv, .parquet or .json.",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

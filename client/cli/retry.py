@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ludwig.client.cli.follow import attach
-from ludwig.client.cli.options import AsJson, JobNumber, Project, open_job, print_json
+from ludwig.client.cli.options import AsJson, JobNumber, Project, flag, open_job, print_json
 
 __all__ = ["retry"]
 
@@ -17,14 +17,13 @@ def retry(
     tasks: Annotated[
         list[int] | None,
         typer.Argument(
-            metavar="[TASK]…",
-            min=1,
+            metavar="TASK",
             help="Default: all that failed, were lost or were stopped.",
             show_default=False,
         ),
     ] = None,
     project: Project = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Watch it until it ends.")] = False,
+    follow: Annotated[bool, flag("-f", "--follow", help="Watch it until it ends.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the tasks that failed, were lost or were stopped again, as a new job."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,7 @@ __all__ = ["job_page", "jobs_table", "ranges"]
 
 REASONS_SHOWN = 6
 ROWS_SHOWN = 8
+INDENT = (0, 0, 0, 2)
 
 
 def when(text: str) -> str:
@@ -87,9 +89,9 @@ def _headline(status: JobStatus) -> Text:
     return text.append(f" – {words} ({tasks})" if words else " – no tasks")
 
 
-def _provenance(status: JobStatus) -> Table:
+def _provenance(status: JobStatus) -> RenderableType:
     record, origin = status.record, status.record.origin
-    grid = Table.grid(padding=(0, 2, 0, 2))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     place = origin.host + (f":{origin.folder}" if origin.folder else "")
@@ -108,7 +110,7 @@ def _provenance(status: JobStatus) -> Table:
     versions += [f"Python {origin.python}"] if origin.python else []
     if versions:
         grid.add_row("from", ", ".join(versions))
-    return grid
+    return Padding(grid, INDENT)
 
 
 def _by_state(status: JobStatus) -> Iterator[RenderableType]:
@@ -137,12 +139,12 @@ def _reasons(rows: Sequence[TaskStatus]) -> Iterator[RenderableType]:
     for row in rows:
         groups.setdefault(" ".join(row.why.split()), []).append(row.task)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
-    grid = Table.grid(padding=(0, 2, 0, 2))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(max_width=30)
     grid.add_column(ratio=1)
     for why, tasks in ordered[:REASONS_SHOWN]:
         grid.add_row(ranges(tasks), why or "–")
-    yield grid
+    yield Padding(grid, INDENT)
     if len(ordered) > REASONS_SHOWN:
         yield Text(f"  … and {len(ordered) - REASONS_SHOWN} other reasons: --tasks shows all")
 
@@ -154,7 +156,7 @@ def _tasks_table(rows: Sequence[TaskStatus]) -> Table:
     table.add_column("NODE", no_wrap=True, overflow="ellipsis", max_width=14)
     table.add_column("TRY", justify="right")
     table.add_column("CONFIGURATION", no_wrap=True)
-    table.add_column("WHY", ratio=1)
+    table.add_column("WHY", ratio=1, no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(
             str(row.task),

@@ -62,23 +62,28 @@ def _rows(node: NodeStatus) -> list[tuple[RenderableType, ...]]:
         return [("", "", "", "")]
     if node.state == "silent":
         return [("", "", "", Text("?", style="dim"))]
-    rows = [_gpu_row(number, gpu, beat) for number, gpu in enumerate(beat.gpus)]
+    rows = [_gpu_row(number, gpu, beat, _free(node)) for number, gpu in enumerate(beat.gpus)]
     placed = {id(one) for number, gpu in enumerate(beat.gpus) for one in _on(gpu, number, beat)}
     rest = [one for one in beat.running if id(one) not in placed]
     rows += [("cpu", "", "", Text(_who(one))) for one in rest]
     free = beat.slots.cpus_free
     if not beat.gpus and (free or not rest):
-        rows.append((f"{free} of {beat.slots.cpus} cpu", "", "", Text("free", style="green")))
+        rows.append((f"{free} of {beat.slots.cpus} cpu", "", "", _free(node)))
     return rows or [("", "", "", "")]
 
 
-def _gpu_row(number: int, gpu: Gpu, beat: Beat) -> tuple[RenderableType, ...]:
+def _free(node: NodeStatus) -> Text:
+    """What is free on a node that takes no tasks is of no use to anybody."""
+    return Text("free", style="green") if node.state in ("idle", "busy") else Text("not used")
+
+
+def _gpu_row(number: int, gpu: Gpu, beat: Beat, free: Text) -> tuple[RenderableType, ...]:
     memory = f"{gpu.memory_used / 1e9:.0f}/{gpu.memory_total / 1e9:.0f} GB"
     users = _on(gpu, number, beat)
     if users:
         who = Text("; ".join(_who(one) for one in users))
     elif gpu.state == "free":
-        who = Text("free", style="green")
+        who = free
     elif gpu.state == "foreign":
         who = Text("somebody outside Ludwig", style="yellow")
     else:

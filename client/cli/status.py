@@ -17,6 +17,7 @@ from ludwig.client.cli.options import (
     Project,
     Watch,
     console,
+    flag,
     open_project,
     print_json,
 )
@@ -34,10 +35,11 @@ EVERY_S = 2.0
 def status(
     job: JobNumber = None,
     project: Project = None,
-    everybody: Annotated[bool, typer.Option("-a", "--all", help="Everybody's jobs.")] = False,
-    tasks: Annotated[bool, typer.Option("--tasks", help="Every task of JOB, in a table.")] = False,
+    everybody: Annotated[bool, flag("-a", "--all", help="Everybody's jobs.")] = False,
+    tasks: Annotated[bool, flag("--tasks", help="Every task of JOB, in a table.")] = False,
     last: Annotated[
-        int, typer.Option("-n", "--last", min=1, help="How many finished jobs to list.")
+        int,
+        typer.Option("-n", "--last", metavar="N", min=1, help="How many finished jobs to list."),
     ] = 15,
     watch: Watch = False,
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ludwig.client.cli.follow import attach
-from ludwig.client.cli.options import AsJson, Project, print_json, project_name
+from ludwig.client.cli.options import AsJson, Project, flag, print_json, project_name
 from ludwig.client.cli.values import parse_grid, parse_pairs, parse_set
 from ludwig.client.client import Client
 from ludwig.client.package import find_package, load_package
@@ -34,7 +34,7 @@ def submit(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FOLDER]…",
+            metavar="FOLDER",
             help="Source folders. Default: the package with params.py and job.py, else src.",
             show_default=False,
         ),
@@ -49,7 +49,10 @@ def submit(
         typer.Option("-s", "--set", metavar="NAME=V", help="Fix a parameter."),
     ] = None,
     reps: Annotated[
-        int, typer.Option("-r", "--reps", min=1, help="Runs of each there shall be in the end.")
+        int,
+        typer.Option(
+            "-r", "--reps", metavar="N", min=1, help="Runs of each there shall be in the end."
+        ),
     ] = 1,
     data: Annotated[
         list[Path] | None,
@@ -69,14 +72,23 @@ def submit(
     ] = None,
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus", min=0, help="For each task. Default: one slot.", show_default=False),
+        typer.Option(
+            "--gpus",
+            metavar="N",
+            min=0,
+            help="For each task. Default: one slot.",
+            show_default=False,
+        ),
     ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", metavar="NAME=TEXT", help="A variable for the tasks."),
     ] = None,
     retries: Annotated[
-        int, typer.Option("--retries", min=0, help="How often a failed task is tried again.")
+        int,
+        typer.Option(
+            "--retries", metavar="N", min=0, help="How often a failed task is tried again."
+        ),
     ] = 1,
     per: Annotated[
         Literal["task", "chunk"], typer.Option("--per", help="chunk: one task per node.")
@@ -84,16 +96,14 @@ def submit(
     python: Annotated[
         str | None, typer.Option("--python", metavar="PATH", help="The interpreter on the nodes.")
     ] = None,
-    balance: Annotated[
-        bool, typer.Option("--balance/--no-balance", help="Nodes help each other.")
-    ] = True,
+    balance: Annotated[bool, flag("--balance/--no-balance", help="Nodes help each other.")] = True,
     debug_params: Annotated[
-        bool, typer.Option("--minimal", help="With the package's param2debug.")
+        bool, flag("--minimal", help="With the package's param2debug.")
     ] = False,
-    test: Annotated[bool, typer.Option("--test", help="Check everything, start nothing.")] = False,
-    local: Annotated[bool, typer.Option("--local", help="On this machine, without a lab.")] = False,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Watch until it ends.")] = False,
-    logs: Annotated[bool, typer.Option("--logs", help="With --follow: what tasks print.")] = False,
+    test: Annotated[bool, flag("--test", help="Check everything, start nothing.")] = False,
+    local: Annotated[bool, flag("--local", help="On this machine, without a lab.")] = False,
+    follow: Annotated[bool, flag("-f", "--follow", help="Watch until it ends.")] = False,
+    logs: Annotated[bool, flag("--logs", help="With --follow: what tasks print.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send a sweep to the nodes: source over SFTP, data and tasks to the drive."""
