@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from ludwig import errors
 from ludwig.drive import Drive, Entry, Progress, Usage, Watch
 from ludwig.drives.trees import local_files
 
-__all__ = ["Count", "Cut", "CutAt", "Hook", "HookedDrive"]
+__all__ = ["Count", "Cut", "CutAt", "Hook", "HookedDrive", "Moment"]
 
 T = TypeVar("T")
 Moment = Literal["before", "after"]
@@ -72,7 +73,11 @@ class HookedDrive(Drive):
 
     def _call(self, name: str, path: str, action: Callable[[], T]) -> T:
         self.hook(name, path, "before")
-        result = action()
+        try:
+            result = action()
+        except errors.DriveError:
+            self.hook(name, path, "after")
+            raise
         self.hook(name, path, "after")
         return result
 
