@@ -237,6 +237,7 @@ def test_function_of_a_chunk_saves_each_run_in_its_own_folder(tmp_path: Path) ->
         assert (folder / "saves").is_dir()
 
 
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="pandas is only on the tests' own path")
 def test_function_returns_pandas(tmp_path: Path) -> None:
     code = """
         import pandas as pd

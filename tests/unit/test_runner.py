@@ -206,7 +206,6 @@ def drive(open_path: Path) -> Path:
     return target
 
 
-@pytest.mark.needs_unshare
 @pytest.mark.parametrize("user", [None, "nobody"])
 @pytest.mark.parametrize("method", ["isolate", "bwrap"])
 def test_attempts_side_by_side_each_see_their_own_chunk(
@@ -247,7 +246,6 @@ def test_attempts_side_by_side_each_see_their_own_chunk(
     assert [ending(process).signal for process in running] == [signal.SIGTERM, signal.SIGKILL]
 
 
-@pytest.mark.needs_unshare
 def test_isolation_that_fails_is_the_nodes_fault(open_path: Path) -> None:
     if not runner.can_isolate(allow_root=True):
         pytest.skip("no private mounts here")

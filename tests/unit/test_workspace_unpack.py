@@ -79,11 +79,11 @@ HOSTILE: dict[str, tuple[str, list[Build]]] = {
     "dotdot inside": ("leads out", [lambda tar: file(tar, "a/../../x")]),
     "double slash": ("leads out", [lambda tar: file(tar, "a//b")]),
     "absolute link": (
-        "not taken|leads out",
+        "is taken|leads out",
         [lambda tar: special(tar, "l", tarfile.SYMTYPE, "/etc/passwd")],
     ),
     "link out": (
-        "not taken|leads out",
+        "is taken|leads out",
         [lambda tar: special(tar, "a/l", tarfile.SYMTYPE, "../../x")],
     ),
     "file through a link": (
@@ -104,7 +104,7 @@ HOSTILE: dict[str, tuple[str, list[Build]]] = {
     ),
     "twice": ("twice", [lambda tar: file(tar, "f"), lambda tar: file(tar, "./f")]),
     "hard link out": (
-        "not taken|leads out",
+        "is taken|leads out",
         [lambda tar: special(tar, "l", tarfile.LNKTYPE, "../../etc/passwd")],
     ),
     "hard link to nothing": (
@@ -118,9 +118,9 @@ HOSTILE: dict[str, tuple[str, list[Build]]] = {
             lambda tar: special(tar, "l", tarfile.LNKTYPE, "s"),
         ],
     ),
-    "fifo": ("not taken|neither", [lambda tar: special(tar, "p", tarfile.FIFOTYPE)]),
-    "character device": ("not taken|neither", [lambda tar: special(tar, "c", tarfile.CHRTYPE)]),
-    "block device": ("not taken|neither", [lambda tar: special(tar, "b", tarfile.BLKTYPE)]),
+    "fifo": ("is taken|neither", [lambda tar: special(tar, "p", tarfile.FIFOTYPE)]),
+    "character device": ("is taken|neither", [lambda tar: special(tar, "c", tarfile.CHRTYPE)]),
+    "block device": ("is taken|neither", [lambda tar: special(tar, "b", tarfile.BLKTYPE)]),
     "too deep": ("too deep", [lambda tar: file(tar, "/".join("d" * 60))]),
     "name too long": ("cannot be unpacked", [lambda tar: file(tar, "x" * 300)]),
     "too many": (
@@ -132,7 +132,12 @@ HOSTILE: dict[str, tuple[str, list[Build]]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("with_pythons_filter", [True, False])
+def test_hostile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, with_pythons_filter: bool
+) -> None:
+    if not with_pythons_filter:
+        monkeypatch.setattr(module, "_python_refuses", None)
     reason, steps = HOSTILE[name]
     archive, digest = pack(tmp_path, *steps)
     sources = tmp_path / "sources"
@@ -169,7 +174,11 @@ def test_wrong_sha256(tmp_path: Path) -> None:
         unpack(archive, "0" * 64, tmp_path / "sources")
 
 
-@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b"not tar" * 1000)])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not gzip", gzip.compress(b"not tar" * 1000, mtime=0)],
+    ids=["empty", "not gzip", "not tar"],
+)
 def test_not_an_archive(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.tar.gz"
     path.write_bytes(content)
