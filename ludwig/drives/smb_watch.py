@@ -29,6 +29,10 @@ __all__ = ["Hub"]
 
 _LOOK_AGAIN_S = 1.0  # for a folder that is not there (yet)
 _RECONNECT_S = 0.5
+_RECHECK_S = (0.1, 0.4, 1.5)
+"""When, after asking to be told, we look ourselves. A server may answer before its part that tells
+has taken note (Samba's does so in a process of its own): of changes made at once, 5 in 1,200 were
+never told on a busy machine."""
 _ECHO_S = 60.0  # a server that says nothing for this long is asked whether it is there
 
 
@@ -38,6 +42,8 @@ class SmbWatch(Watch):
         self.name = name
         self.file: bytes | None = None  # open on the hub's connection; only its thread touches it
         self.retry_at = 0.0
+        self.modified = 0.0  # of the folder, before the server was asked
+        self.rechecks: list[float] = []  # when to compare that
         self.told = False  # whether the server was asked at all, successfully or not
         self._state = threading.Condition()
         self._changed = self.closed = self._settled = False
@@ -191,10 +197,13 @@ class _Round:
                     self._arm(watch)
             self._missed = False
             self._handle_answers()
-            if any(watch.file is None for watch in watches):
-                pause = _LOOK_AGAIN_S
-            else:
-                pause = max(0.0, quiet_since + _ECHO_S - time.monotonic())
+            for watch in watches:
+                self._recheck(watch)
+            self._handle_answers()
+            due = [quiet_since + _ECHO_S]
+            due += [watch.rechecks[0] for watch in watches if watch.rechecks]
+            due += [watch.retry_at for watch in watches if watch.file is None]
+            pause = max(0.0, min(due) - time.monotonic())
             if self._channel.has_received or self._heard(ear, pause):
                 self._receive()
                 quiet_since = time.monotonic()
@@ -232,6 +241,7 @@ class _Round:
             if answer.status == status.SUCCESS:
                 names = wire.changed_names(answer.buffer())
                 if not names or not all(name.startswith(TEMPORARY) for name in names):
+                    watch.rechecks = []  # we are being told, and whoever waits will look
                     watch.mark_changed()
                 self._await_change(watch, watch.file)
             elif answer.status == status.NOTIFY_ENUM_DIR:
@@ -246,7 +256,9 @@ class _Round:
         opening = wire.create(watch.name, wire.READ_DATA, wire.OPEN, wire.IS_FOLDER)
         (answer,) = self._exchange(opening)
         if answer.status == status.SUCCESS:
-            watch.file = answer.created().file
+            opened = answer.created()
+            watch.file, watch.modified = opened.file, opened.modified
+            watch.rechecks = [time.monotonic() + pause for pause in _RECHECK_S]
             self._await_change(watch, watch.file)
             self._exchange(wire.echo())  # answered only after the server has taken note
             if watch.told or self._missed:
@@ -256,12 +268,23 @@ class _Round:
         watch.told = True
         watch.settle()
 
+    def _recheck(self, watch: SmbWatch) -> None:
+        if watch.file is None or not watch.rechecks or time.monotonic() < watch.rechecks[0]:
+            return
+        del watch.rechecks[0]
+        opening = wire.create(watch.name, wire.READ_ATTRIBUTES, wire.OPEN, wire.IS_FOLDER)
+        answer = self._exchange(opening, wire.close())[0]
+        if answer.status == status.SUCCESS and answer.created().modified != watch.modified:
+            watch.modified = answer.created().modified
+            watch.mark_changed()
+
     def _await_change(self, watch: SmbWatch, file: bytes) -> None:
         (number,) = self._channel.post(wire.change_notify(file), timeout=self._timeout_s)
         self._pending[number] = watch
 
     def _let_go(self, watch: SmbWatch) -> None:
         file, watch.file = watch.file, None
+        watch.rechecks = []
         if file is not None:
             self._exchange(wire.close(file))
 

@@ -9,6 +9,7 @@ from ludwig.drives import open_drive
 from ludwig.errors import Exists
 
 BLOB = 150_000
+TOGETHER = 10  # names between two common starts
 
 
 def blob(name: str, writer: str) -> bytes:
@@ -28,8 +29,9 @@ def race(
     drive = open_drive(**place)
     drive.list("")  # connected
     won = []
-    start.wait(60)
     for number in range(names):
+        if number % TOGETHER == 0:
+            start.wait(60)  # else whoever is first stays ahead, and nobody races
         try:
             if operation == "mkdir":
                 drive.mkdir(f"race/{number}")
