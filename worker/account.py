@@ -25,6 +25,12 @@ class Account:
     switch: bool
     """The agent is root: files are handed over, processes change to the account."""
 
+    def owns(self, folder: Path) -> bool:
+        try:
+            return folder.is_dir() and folder.stat().st_uid == self.uid
+        except OSError:
+            return False
+
     def give(self, path: Path | int) -> None:
         """Make the account the owner of a file or folder (a link itself, not what it names)."""
         if self.switch:

@@ -183,7 +183,8 @@ def environment(
     first = order.runs[0]
     saves = folder / "tree" / order.project / result_folder(order, first) / "saves"
     base = launch.base_environment(account, python)
-    if not os.access(account.home, os.X_OK) or not account.home.is_dir():
+    if not account.owns(account.home):
+        # Libraries keep caches there: better a home that goes with the attempt than an error.
         base["HOME"] = str(folder / "tmp")
     return {
         **base,
