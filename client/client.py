@@ -74,6 +74,7 @@ class Client:
         gpus: int | None = None,
         python: str | None = None,
         balance: bool = True,
+        root: Path | str | None = None,
         progress: bool | None = None,
     ) -> Job:
         """Send source to the nodes, data and tasks to the drive; returns the job, not its end.
@@ -84,6 +85,7 @@ class Client:
         `worker`/`nodes`: only these. `test`: check everything, start nothing. `per="chunk"`: all
         that a node gets is one task. `retries`: how often a failed task is tried again. `gpus`:
         None for one slot, 0 for CPU work, n for exactly n GPUs. `python`: the interpreter there.
+        `root`: the project's folder, if it is not the one we are in.
 
         Everything is checked before anything is changed. Raises `UsageError`s, `SubmitError`,
         `DriveError`s; after any of them nothing was submitted, and doing it again is safe. Nodes
@@ -106,6 +108,7 @@ class Client:
             gpus=gpus,
             python=python,
             balance=balance,
+            root=Path(root) if root is not None else Path.cwd(),
             progress=progress,
         )
         for note in submitted.warnings:

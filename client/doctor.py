@@ -27,6 +27,8 @@ __all__ = ["Finding", "examine"]
 
 FULL_PERCENT, NEARLY_FULL_PERCENT = 90.0, 80.0
 DEAD_SUBMISSION_S = 900.0
+TICKET_S = 300.0
+"""Until then it is no problem that a node has not taken up its ticket."""
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -187,12 +189,12 @@ def _project_jobs(
         if number is None:
             continue
         name = f"job {number} of {project}"
+        age = (server_now - entry.modified) if server_now is not None else 0.0
         try:
             yield from _left_over(lab, project, number, name)
             if number not in finished:
-                yield from _stuck(lookout.job(project, number, logs=False), name)
+                yield from _stuck(lookout.job(project, number, logs=False), name, age)
         except errors.NotFound:
-            age = (server_now - entry.modified) if server_now is not None else 0.0
             yield from _dead_submission(lab, project, number, name, age)
         except errors.UsageError:
             continue  # abandoned before: nothing to do
@@ -231,9 +233,10 @@ def _attempt(name: str) -> tuple[int, int] | None:
     return layout.parse_attempt(name)
 
 
-def _stuck(status: JobStatus, name: str) -> Iterator[Finding]:
+def _stuck(status: JobStatus, name: str, age: float) -> Iterator[Finding]:
     nobody = [row for row in status.tasks if row.why.startswith("no node can run it")]
-    if nobody:
+    too_early = age < TICKET_S and any(" yet" in row.why for row in nobody)
+    if nobody and not too_early:
         yield Finding(
             name,
             "problem",

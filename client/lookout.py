@@ -34,6 +34,7 @@ class Lookout:
     def __init__(self, lab: Lab, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._lab, self._drive, self._clock = lab, lab.drive, clock
         self.observer = Observer(lab.drive, silent_s=lab.silent_s)
+        self.problems: dict[str, str] = {}
         self._nodes_at: float | None = None
         self._views: dict[tuple[str, int], JobView] = {}
         self._tails: dict[tuple[str, int, int], str] = {}
@@ -127,7 +128,8 @@ class Lookout:
     def jobs(self, project: str, *, user: str | None = None) -> list[JobSummary]:
         """The jobs of a project (of one user), oldest first. Finished ones come from a cache.
 
-        Submissions that died, or are under way, are not jobs. `UsageError` without a project.
+        Submissions that died, or are under way, are not jobs; one that makes no sense is passed
+        over and named in `problems`. `UsageError` without a project.
         """
         folder = layout.project_files(project).jobs
         try:
@@ -154,8 +156,11 @@ class Lookout:
     def _summary(self, project: str, number: int) -> JobSummary | None:
         try:
             return self.job(project, number, logs=False).summary()
+        except errors.Malformed as error:
+            self.problems[error.path] = error.reason
         except errors.UsageError:
-            return None
+            pass
+        return None
 
     # --- nodes ---------------------------------------------------------------------------------
 
@@ -240,7 +245,8 @@ def raise_unless_project(lab: Lab, project: str) -> None:
 def find_job(lab: Lab, project: str, number: int | None) -> int:
     """The job a user means: the number given, else the project's last one.
 
-    Numbers whose submission died or is still under way are not "the last".
+    Numbers whose submission died or is still under way, or whose record makes no sense, are not
+    "the last".
     """
     if number is not None:
         return number
@@ -249,7 +255,7 @@ def find_job(lab: Lab, project: str, number: int | None) -> int:
         try:
             if not queue.read_job(lab.drive, project, candidate).abandoned:
                 return candidate
-        except errors.NotFound:
+        except (errors.NotFound, errors.Malformed):
             continue
     raise_unless_project(lab, project)
     raise errors.UsageError(f"project {project} has no jobs yet. `ludwig submit` makes one.")

@@ -8,6 +8,7 @@ import typer
 
 import ludwig
 from ludwig.client.cli.cancel import cancel
+from ludwig.client.cli.demo import demo
 from ludwig.client.cli.doctor import doctor
 from ludwig.client.cli.init import init
 from ludwig.client.cli.logs import logs
@@ -38,6 +39,7 @@ app.command(
         "LUDWIG_NODES",
     )
 )(submit)
+app.command(epilog=epilog("ludwig demo"))(demo)
 app.command(epilog=epilog("ludwig status 17 --watch"))(status)
 app.command(epilog=epilog("ludwig logs 17 3 -f"))(logs)
 app.command(epilog=epilog("ludwig cancel 17"))(cancel)

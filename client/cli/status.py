@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Annotated
 
@@ -57,6 +58,8 @@ def status(
             print_json(_as_json(name, found))
         else:
             console().print(_overview(lab, name, found, user=user, last=last))
+            for path, reason in lookout.problems.items():
+                print(f"ludwig: '{path}' was passed over: {reason}", file=sys.stderr)
         return
     _watch_all(lookout, lab, name, user=user, last=last, as_json=as_json)
 
