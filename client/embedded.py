@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from ludwig import errors
 from ludwig.client.lab import Lab
 from ludwig.config import LabConfig, load_lab
@@ -82,12 +84,14 @@ class EmbeddedLab:
                 env=_environment(),
             )
 
-    def kill_agent(self, host: str) -> int:
-        """SIGKILL, as if somebody had pulled the plug of the agent. Returns its process id."""
+    def kill_node(self, host: str) -> None:
+        """A power cut: the agent and everything it started are gone."""
         agent = self._agents.pop(host)
-        agent.kill()
+        family = [psutil.Process(agent.pid), *psutil.Process(agent.pid).children(recursive=True)]
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         agent.wait()
-        return agent.pid
 
     def close(self) -> None:
         """End the agents. Jobs must be over or cancelled: what runs is left running."""

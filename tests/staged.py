@@ -28,7 +28,13 @@ def source_files() -> list[Path]:
 
 
 def walk(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*.py") if "__pycache__" not in path.parts]
+    """Without the project that the demo submits: that is data, written as users write code."""
+    skipped = ROOT / "client" / "demo" / "project"
+    return [
+        path
+        for path in folder.rglob("*.py")
+        if "__pycache__" not in path.parts and not path.is_relative_to(skipped)
+    ]
 
 
 def staged_path(source: Path) -> Path:
