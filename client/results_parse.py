@@ -9,6 +9,7 @@ Touches neither drive nor cache.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,11 +94,14 @@ def _parse_together(header: bytes, group: Sequence[tuple[bytes, bytes]]) -> Bloc
 
 
 def _read(data: bytes) -> pd.DataFrame:
-    # Not in chunks (low_memory): they would have types of their own.
-    frame = pd.read_csv(io.BytesIO(data), low_memory=False)
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise ValueError("a line has more fields than the header")
-    return frame
+    with warnings.catch_warnings():
+        # Lines longer than the header: pandas would drop a field, or take the first for an index.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            # Not in chunks (low_memory): they would have types of their own.
+            return pd.read_csv(io.BytesIO(data), low_memory=False, index_col=False)
+        except pd.errors.ParserWarning as error:
+            raise ValueError("a line has more fields than the header") from error
 
 
 def _names(frame: pd.DataFrame) -> tuple[str, ...]:
