@@ -38,6 +38,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 MAX_BYTES = 512 * 1024 * 1024
 MAX_YAML_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 64
+MAX_INT_BITS = 10_000
 
 RESERVED = frozenset({"param_name", "job_name", "project_path", "save_path"})
 """Keys that Ludwig adds to a param2val, so nobody else may."""
@@ -146,6 +147,8 @@ def to_plain(value: Any, *, where: str = "a parameter", depth: int = 0) -> Any:
     if isinstance(value, str):
         return _plain_text(str(value), where)
     if isinstance(value, int):
+        if value.bit_length() > MAX_INT_BITS:  # Python itself refuses to print such numbers
+            raise errors.ParameterError(f"{where} is a number of more than {MAX_INT_BITS} bits.")
         return int(value) if -(2**53) <= value <= 2**53 else {"!int": hex(value)}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"!float": repr(float(value))}

@@ -86,7 +86,7 @@ class JobView:
     def look_at_refusals(self) -> None:
         for name in self._list(self._files.refused):
             host = layout.parse_refusal(name)
-            if host is None or host in self.refusals:
+            if host not in self.job.chunks or host in self.refusals:
                 continue
             path = self._files.refused_by(host)
             try:

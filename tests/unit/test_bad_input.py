@@ -1,0 +1,401 @@
+"""Files that make no sense, in every place of the drive.
+
+Nothing but a `LudwigError` comes out of reading them; one bad file never hides the good ones; and
+what is passed over is named.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ludwig import codec, errors, layout, queue, records, registry, states
+from ludwig.drives.folder import FolderDrive
+from ludwig.model import Beat, Claim, Done, Event, Job, Plan, Refusal, Stop
+from ludwig.nodes import Observer, last_counter, write_beat
+from ludwig.view import JobView
+from tests.simsubmit import submit
+
+DEEP = b"[" * 200_000
+BAD: dict[str, bytes] = {
+    "empty": b"",
+    "blank": b"\n\n  \n",
+    "zeros": bytes(4096),
+    "truncated": b'{"version":1,"host":"hoff","bo',
+    "not utf-8": b'{"version":1,"host":"\xff\xfe"}\n',
+    "lone surrogate": b'{"version":1,"host":"\\ud800","why":"\\udfff"}\n',
+    "deep array": DEEP,
+    "deep object": b'{"extra":' * 100_000,
+    "wrong version": b'{"version":2,"host":"hoff","boot":"b","beat":1,"nonce":"12345678"}\n',
+    "version as text": b'{"version":"1"}\n',
+    "a list": b"[1,2,3]\n",
+    "a number": b"17\n",
+    "null": b"null\n",
+    "null fields": b'{"version":null,"host":null,"task":null,"what":null}\n',
+    "huge number": b'{"version":1,"task":' + b"9" * 5000 + b"}\n",
+    "infinity": b'{"version":1,"seconds":1e999,"task":1e400}\n',
+    "two records": b'{"version":1}{"version":1}\n',
+    "binary": os.urandom(5000),
+    "pickle": b"\x80\x04\x95\x1a\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94.",
+    "a long line": b'"' + b"x" * (1 << 20),
+    "nothing wanted": b'{"nobody":"asked"}\n',
+}
+FOLDER = "a folder"
+KINDS = [*BAD, FOLDER]
+
+PLACES: dict[str, Callable[[layout.JobFiles], str]] = {
+    "job.json": lambda files: files.record,
+    "params.json": lambda files: files.params,
+    "chunk": lambda files: files.chunk_of("hoff"),
+    "claim": lambda files: files.claim_of(1, 1),
+    "claim of a second attempt": lambda files: files.claim_of(2, 2),
+    "done": lambda files: files.done_of(1),
+    "events": lambda files: files.events_of("hoff", "boot1"),
+    "stop": lambda files: files.stop(),
+    "stop of a task": lambda files: files.stop(2),
+    "refusal": lambda files: files.refused_by("hebb"),
+    "beat": lambda files: layout.beat_path("hoff", 3),
+    "plan": lambda files: layout.project_files("trees").plan(2),
+    "stamp": lambda files: layout.project_files("trees").stamp("2026-11-18-10-00-00"),
+    "param2val": lambda files: layout.project_files("trees").param2val("param_001"),
+    "staging": lambda files: files.staging_of(1, 1),
+    "staged run": lambda files: files.staged_run(1, 1, 0),
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    made = submit(
+        FolderDrive(tmp_path),
+        "trees",
+        [{"lr": index} for index in range(4)],
+        hosts=["hoff", "hebb"],
+        nonce="a-submission",
+    )
+    assert made is not None
+    return made.job
+
+
+@pytest.fixture
+def drive(tmp_path: Path, job: Job) -> FolderDrive:
+    """A drive with one file of each kind that makes sense, beside those that will not."""
+    drive = FolderDrive(tmp_path)
+    files = layout.job_files("trees", job.job)
+    drive.make_folders(layout.NODES)
+    write_beat(drive, Beat(host="hebb", boot="boot1", counter=5, state="idle"))
+    claim = Claim(host="hebb", boot="boot1", beat=4, nonce="12345678")
+    assert queue.claim(drive, job, 3, 1, claim)
+    assert queue.end(
+        drive,
+        job,
+        Done(task=4, attempt=1, outcome="failed", host="hebb", nonce="87654321", why="x"),
+    )
+    accepted = codec.encode(Event(what="accepted"))
+    drive.append(files.events_of("hebb", "boot1"), accepted, at=0)
+    return drive
+
+
+def put(drive: FolderDrive, path: str, kind: str) -> None:
+    real = Path(drive.where, path)
+    if real.is_dir():
+        shutil.rmtree(real)
+    real.unlink(missing_ok=True)
+    real.parent.mkdir(parents=True, exist_ok=True)
+    if kind == FOLDER:
+        real.mkdir()
+        (real / "within").write_bytes(b"x")
+    else:
+        real.write_bytes(BAD[kind])
+
+
+def look_at_everything(drive: FolderDrive, job: Job) -> tuple[JobView, Observer]:
+    """What agents and clients do; these never raise for the sake of a file."""
+    observer = Observer(drive, silent_s=60)
+    view = JobView(drive, job)
+    for now in (0.0, 30.0, 100.0):
+        observer.look(now)
+        view.refresh()
+        for row in states.task_states(view, observer, now):
+            assert row.why
+        list(states.claimable(view, "hoff"))
+        list(states.left_over(view, observer, "hoff", now))
+        list(states.retakes(view, observer, "hoff", now))
+        list(states.abandoned_stops(view, observer, now))
+        states.others_serving(view, observer, "hoff", now)
+    queue.roll_forward(drive, job)
+    last_counter(drive, "hoff")
+    return view, observer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_but_a_named_error(drive: FolderDrive, job: Job, place: str, kind: str) -> None:
+    path = PLACES[place](layout.job_files("trees", job.job))
+    put(drive, path, kind)
+    view, observer = look_at_everything(drive, job)
+    assert 4 in view.done, "a bad file hides a good one"
+    assert view.claims[3] == 1
+    assert view.accepted >= {"hebb"}
+    assert observer.beat("hebb") is not None
+    for read in (
+        lambda: queue.read_job(drive, "trees", job.job),
+        lambda: queue.read_params(drive, job),
+        lambda: queue.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[0]),
+        lambda: queue.read_done(drive, job, 1),
+        lambda: registry.read_registry(drive, "trees"),
+        lambda: codec.from_yaml(
+            records.read_bytes(drive, layout.project_files("trees").param2val("param_001")), "yaml"
+        ),
+    ):
+        try:
+            read()
+        except errors.Malformed as error:
+            assert error.path and error.reason
+        except errors.LudwigError as error:
+            assert str(error)
+
+
+NAMED_IN_PROBLEMS = ["claim", "done", "events", "refusal"]
+
+
+@pytest.mark.parametrize("kind", ["truncated", "wrong version", "deep array", FOLDER])
+@pytest.mark.parametrize("place", NAMED_IN_PROBLEMS)
+def test_what_is_passed_over_is_named(drive: FolderDrive, job: Job, place: str, kind: str) -> None:
+    path = PLACES[place](layout.job_files("trees", job.job))
+    put(drive, path, kind)
+    if place == "events" and kind != FOLDER:
+        with Path(drive.where, path).open("ab") as file:
+            file.write(b"\n")
+    view, _ = look_at_everything(drive, job)
+    assert view.problems.get(path), view.problems
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", FOLDER])
+def test_a_bad_beat_is_a_problem_of_its_node_alone(drive: FolderDrive, job: Job, kind: str) -> None:
+    put(drive, layout.beat_path("hoff", 3), kind)
+    _, observer = look_at_everything(drive, job)
+    assert "hoff.00000003.json" in observer.nodes["hoff"].problem
+    assert observer.nodes["hebb"].problem == ""
+
+
+def test_a_beat_that_says_it_is_another_is_not_believed(drive: FolderDrive, job: Job) -> None:
+    beat = Beat(host="hebb", boot="boot9", counter=900, state="draining")
+    drive.publish(layout.beat_path("hoff", 3), codec.encode(beat))
+    _, observer = look_at_everything(drive, job)
+    assert observer.beat("hoff") is None
+    assert "hebb" in observer.nodes["hoff"].problem
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_stop_file_stops_all_the_same(drive: FolderDrive, job: Job, kind: str) -> None:
+    put(drive, layout.job_files("trees", job.job).stop(), kind)
+    view, _ = look_at_everything(drive, job)
+    assert not view.open_tasks()
+    assert not list(states.claimable(view, "hoff"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_end_is_an_end(drive: FolderDrive, job: Job, kind: str) -> None:
+    """It must not run again; that it cannot be read is said."""
+    put(drive, layout.job_files("trees", job.job).done_of(1), kind)
+    view, observer = look_at_everything(drive, job)
+    row = next(row for row in states.task_states(view, observer, 0.0) if row.task == 1)
+    assert (row.state, "cannot be read" in row.why) == ("lost", True)
+    assert 1 not in set(states.claimable(view, "hoff"))
+
+
+def test_one_bad_end_does_not_keep_others_from_being_completed(
+    drive: FolderDrive, job: Job, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "acc.csv").write_text("1\n")
+    params = queue.read_params(drive, job)
+    for number in (1, 2):
+        task = job.tasks()[number][1]
+        queue.stage(drive, job, task, 1, folders=[results], params=params)
+    files = queue.manifest([results])
+    good = Done(task=2, attempt=1, outcome="done", host="hoff", nonce="12345678", files=files)
+    assert queue.end(drive, job, good)
+    put(drive, layout.job_files("trees", job.job).done_of(1), "truncated")
+    assert queue.roll_forward(drive, job) == [2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_plan_stops_submissions_by_name(drive: FolderDrive, job: Job, kind: str) -> None:
+    path = layout.project_files("trees").plan(2)
+    put(drive, path, kind)
+    with pytest.raises(errors.Malformed, match="000002"):
+        registry.read_registry(drive, "trees")
+
+
+@pytest.mark.parametrize("name", ["../../etc", "runs", "param_x", "", "param_1/../.."])
+def test_a_plan_with_strange_names_is_refused(drive: FolderDrive, job: Job, name: str) -> None:
+    plan = Plan(nonce="12345678", names={name: "0" * 64})
+    drive.publish(layout.project_files("trees").plan(2), codec.encode(plan))
+    with pytest.raises(errors.Malformed, match="not the name of a configuration"):
+        registry.read_registry(drive, "trees")
+
+
+STRANGERS = [
+    "README.txt",
+    ".DS_Store",
+    "Thumbs.db",
+    "0001.1.json",
+    "1",
+    "1.1",
+    "00001.1",
+    "0001.01",
+    "0001.-1",
+    "０００１.1",
+    "0001.1 ",
+    "con.00000001.json",
+    "a..b.00000001.json",
+    "hoff.1.json",
+    "hoff.00000000.json",
+    "con.json",
+    "hoff.a\\b.jsonl",
+    "hoff..jsonl",
+    "hoff.b oot.jsonl",
+    ".jsonl",
+    "stop.",
+    "stop.1",
+    "stop.0099",
+    "9" * 200,
+]
+
+
+def test_files_of_strangers_are_passed_over(drive: FolderDrive, job: Job) -> None:
+    files = layout.job_files("trees", job.job)
+    before, _ = look_at_everything(drive, job)
+    places = [files.folder, *files.folders, layout.NODES]
+    project = layout.project_files("trees")
+    for folder in [*places, project.jobs, project.params]:
+        for name in STRANGERS:
+            Path(drive.where, folder, name).write_bytes(b"hello")
+    view, observer = look_at_everything(drive, job)
+    assert (view.claims, view.done, view.refusals) == (before.claims, before.done, before.refusals)
+    assert view.open_tasks() == before.open_tasks()
+    assert set(observer.nodes) == {"hebb"}
+    assert queue.list_jobs(drive, "trees") == [job.job]
+    assert registry.read_registry(drive, "trees").plans == 1
+
+
+@pytest.mark.parametrize("folder", ["claims", "done", "events", "refused", "staging"])
+def test_a_file_in_place_of_a_folder(drive: FolderDrive, job: Job, folder: str) -> None:
+    real = Path(drive.where, layout.job_files("trees", job.job).folder, folder)
+    shutil.rmtree(real)
+    real.write_bytes(b"")
+    view = JobView(drive, job)
+    view.refresh()
+    if folder != "staging":
+        assert str(real.relative_to(drive.where)) in view.problems
+    try:
+        queue.roll_forward(drive, job)
+    except errors.LudwigError as error:
+        assert folder in str(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"project": "words"}, "record of words"),
+        ({"job": 99}, "record of trees/99"),
+        ({"entry": "../../bin/sh"}, "entry"),
+        ({"entry": "/bin/sh"}, "entry"),
+        ({"entry": ""}, "entry"),
+    ],
+)
+def test_a_job_that_leads_elsewhere_is_refused(
+    drive: FolderDrive, job: Job, change: dict[str, object], says: str
+) -> None:
+    changed = msgspec.structs.replace(job, **change)
+    Path(drive.where, layout.job_files("trees", job.job).record).write_bytes(codec.encode(changed))
+    with pytest.raises(errors.Malformed, match=says):
+        queue.read_job(drive, "trees", job.job)
+
+
+def test_a_job_with_two_tasks_for_one_folder_is_refused(drive: FolderDrive, job: Job) -> None:
+    path = Path(drive.where, layout.job_files("trees", job.job).record)
+    text = path.read_text().replace("num2", "num1").replace("_hebb_", "_hoff_")
+    path.write_text(text.replace("param_002", "param_001"))
+    with pytest.raises(errors.Malformed, match="two runs are called"):
+        queue.read_job(drive, "trees", job.job)
+
+
+def test_a_job_that_was_changed_does_not_match_its_ticket(drive: FolderDrive, job: Job) -> None:
+    path = layout.job_files("trees", job.job).record
+    vouched = codec.sha256(drive.read(path))
+    assert queue.read_job(drive, "trees", job.job, sha256=vouched) == job
+    with Path(drive.where, path).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(errors.TicketRefused, match="does not match its ticket"):
+        queue.read_job(drive, "trees", job.job, sha256=vouched)
+
+
+def test_a_chunk_that_was_changed_is_not_used(drive: FolderDrive, job: Job) -> None:
+    path = Path(drive.where, layout.job_files("trees", job.job).chunk_of("hoff"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(errors.Malformed, match="SHA-256"):
+        queue.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[-1])
+
+
+def test_a_file_larger_than_anything_of_ours_is_not_read_to_its_end(drive: FolderDrive) -> None:
+    path = Path(drive.where, "huge")
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # sparse
+    with pytest.raises(errors.Malformed, match="larger than"):
+        records.read_record(Refusal, drive, "huge")
+
+
+def test_an_event_line_that_never_ends_is_skipped(
+    drive: FolderDrive, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludwig.view._EVENTS_LIMIT", 1000)
+    path = layout.job_files("trees", job.job).events_of("hoff", "boot1")
+    accepted = codec.encode(Event(what="accepted"))
+    Path(drive.where, path).write_bytes(b"x" * 2500 + b"\n" + accepted)
+    view = JobView(drive, job)
+    for _ in range(5):
+        view.refresh()
+    assert "hoff" in view.accepted
+    assert view.problems[path]
+
+
+def test_zeros_in_events_mean_not_yet(drive: FolderDrive, job: Job) -> None:
+    path = layout.job_files("trees", job.job).events_of("hoff", "boot1")
+    line = codec.encode(Event(what="accepted"))
+    Path(drive.where, path).write_bytes(bytes(10) + line[10:] + line)
+    view = JobView(drive, job)
+    view.refresh()
+    assert "hoff" not in view.accepted
+    Path(drive.where, path).write_bytes(line + line)
+    view.refresh()
+    assert "hoff" in view.accepted
+    assert path not in view.problems
+
+
+def test_texts_are_cut_so_that_readers_accept_them(drive: FolderDrive, job: Job) -> None:
+    why = "é\udcff" * 30_000
+    done = Done(task=1, attempt=1, outcome="failed", host="hoff", nonce="12345678", why=why)
+    assert queue.end(drive, job, done)
+    found = queue.read_done(drive, job, 1)
+    assert found is not None
+    assert found.why.startswith("é?é?")
+    claim = Claim(host="hoff", boot="b", beat=1, nonce="12345678", why=why)
+    assert queue.claim(drive, job, 2, 1, claim)
+    view = JobView(drive, job)
+    view.refresh()
+    assert view.owner(2) is not None
+
+
+def test_what_no_reader_would_accept_is_not_written() -> None:
+    with pytest.raises(errors.Malformed, match="Stop"):
+        codec.encode(Stop(user="x" * 2000))
+    with pytest.raises(errors.Malformed, match="Unicode"):
+        codec.encode(Stop(user="\udcff"))
