@@ -10,40 +10,47 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
-import select
-import signal
-import threading
 import time
 from datetime import datetime
-from pathlib import Path
 
-import ludwig
-from ludwig import codec, errors
+from ludwig import errors
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
-from ludwig.drives import check_format
-from ludwig.model import Beat, Event, NodeState, Task
-from ludwig.worker import runner, workspace
+from ludwig.worker import runner
+from ludwig.worker.account import job_account
+from ludwig.worker.bell import Bell
+from ludwig.worker.bench import Bench
+from ludwig.worker.bulletin import Bulletin
+from ludwig.worker.claims import Claims
+from ludwig.worker.doorman import Doorman
+from ludwig.worker.endings import Endings
+from ludwig.worker.floor import Floor
 from ludwig.worker.foreman import Foreman
+from ludwig.worker.gpuwatch import GpuWatch
 from ludwig.worker.heart import Heart
-from ludwig.worker.held import Bench, Held, HeldRecord
+from ludwig.worker.identity import WorkLock
 from ludwig.worker.inbox import Inbox
+from ludwig.worker.journal import note
 from ludwig.worker.machine import Machine
+from ludwig.worker.notify import notify, watchdog_s
 from ludwig.worker.prepare import Preparer
 from ludwig.worker.publish import Publisher
-from ludwig.worker.recorder import Recorder
-from ludwig.worker.slots import Assignment
+from ludwig.worker.recover import take_up_all
+from ludwig.worker.stops import Stops
 from ludwig.worker.stream import Events, Streamer
+from ludwig.worker.verdict import Verdicts
 
 __all__ = ["Agent"]
 
 log = logging.getLogger(__name__)
 
-STREAM_S = 0.5
-GPU_S = 1.0
-SWEEP_S = 600.0
+STOPPING_S = 0.02
+"""Pause of the loop while something is being stopped."""
+RUNNING_S = 2.0
+IDLE_S = 5.0
+READY_ANYWAY_S = 20.0
+"""When systemd is told that we are up though the drive is away."""
 
 
 def wall_clock() -> str:
@@ -57,407 +64,229 @@ class Agent:
     def __init__(self, config: WorkerConfig, drive: Drive) -> None:
         self.config, self.drive = config, drive
         self.boot = secrets.token_hex(4)
-        config.work.mkdir(parents=True, exist_ok=True)
-        self._isolates = drive.mount is not None and runner.can_isolate(
-            config.user, allow_root=config.user == "root"
-        )
+        self.fatal = ""
+        """Why the agent gave up, when it did."""
+        root = config.user == "root"
+        job_account(config.user, allow_root=root)  # says now what would fail every task
+        self._lock = WorkLock(config.work)
+        isolates = drive.mount is not None and runner.can_isolate(config.user, allow_root=root)
+        host = config.hostname
+        self.bell = Bell()
         self.bench = Bench()
         self.machine = Machine(config)
         self.preparer = Preparer(config, drive)
-        self.streamer = Streamer(drive)
-        self.events = Events(drive, host=config.hostname, boot=self.boot, clock=wall_clock)
-        self.inbox = Inbox(config.inbox, self._on_inbox)
-        self.foreman = Foreman(
+        self.events = Events(
+            drive, host=host, boot=self.boot, clock=wall_clock, on_note=self._on_event
+        )
+        self.streamer = Streamer(drive, self.bench, self.events)
+        self.inbox = Inbox(config.inbox, self._on_news)
+        self.doorman = Doorman(
+            config, drive, machine=self.machine, inbox=self.inbox, events=self.events
+        )
+        self.endings = Endings(
+            drive,
+            host=host,
+            bench=self.bench,
+            events=self.events,
+            machine=self.machine,
+            on_release=self._on_change,
+        )
+        self.bulletin = Bulletin(
+            config,
+            boot=self.boot,
+            mounted=drive.mount is not None,
+            machine=self.machine,
+            bench=self.bench,
+            clock=wall_clock,
+            leaving=lambda: self._leaving,
+            trouble=lambda: self.publisher.trouble or self.foreman.trouble,
+        )
+        self.heart = Heart(
+            drive,
+            host=host,
+            every_s=config.beat_s,
+            silent_s=config.drive.node_silent_s,
+            ours=self._lock.earlier_boots(),
+            compose=self.bulletin.beat,
+            on_fatal=self._give_up,
+        )
+        claims = Claims(
             config,
             drive,
             boot=self.boot,
             machine=self.machine,
             bench=self.bench,
-            inbox=self.inbox,
             events=self.events,
             preparer=self.preparer,
-            isolates=self._isolates,
+            endings=self.endings,
             beat_counter=lambda: self.heart.counter,
-            wake_local=self.wake,
+        )
+        self.foreman = Foreman(
+            config,
+            drive,
+            machine=self.machine,
+            bench=self.bench,
+            events=self.events,
+            doorman=self.doorman,
+            claims=claims,
+            preparer=self.preparer,
+            endings=self.endings,
+            stops=Stops(drive, self.bench, on_stop=self.bell.ring),
+            isolates=isolates,
+            ready=self.heart.begun,
+            wake_local=self.bell.ring,
+        )
+        verdicts = Verdicts(
+            drive,
+            host=host,
+            clock=wall_clock,
+            claims=claims,
+            preparer=self.preparer,
+            events=self.events,
         )
         self.publisher = Publisher(
             drive,
-            host=config.hostname,
-            clock=wall_clock,
-            foreman=self.foreman,
             bench=self.bench,
+            verdicts=verdicts,
+            endings=self.endings,
             preparer=self.preparer,
             streamer=self.streamer,
             events=self.events,
+            on_end=self._on_change,
         )
-        self.heart = Heart(
-            drive,
-            host=config.hostname,
-            boot=self.boot,
-            every_s=config.beat_s,
-            compose=self._compose_beat,
-            on_rival=self._on_rival,
+        self.gpus = GpuWatch(self.machine, self.bench)
+        self.floor = Floor(
+            config,
+            machine=self.machine,
+            bench=self.bench,
+            preparer=self.preparer,
+            events=self.events,
+            bell=self.bell,
+            isolates=isolates,
+            clock=wall_clock,
+            publish=self.publisher.put,
+            on_change=self._on_change,
+            on_gpu_freed=self.gpus.soon,
         )
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._gpu_due = 0.0
-        self._sweep_due = 0.0
-        self._last_state: tuple[object, ...] = ()
-        self.fatal = ""
-        """Why the agent gave up, when it did."""
+        self._threads = (self.heart, self.foreman, self.publisher, self.streamer)
+        self._stop_wanted = False
+        self._leaving = False
+        self._ready_said = False
+        self._gist: tuple[object, ...] = ()
 
     # --- life ------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serve until `stop`. What runs then goes on running: the next agent takes it up."""
-        self._await_drive()
-        self.machine.observe({}, time.monotonic())
-        self.recover()
-        threads = [
-            threading.Thread(target=self.foreman.look_after_jobs, name="foreman", daemon=True),
-            threading.Thread(target=self._stream, name="streamer", daemon=True),
-        ]
-        self.inbox.start()
-        self.heart.start()
-        self.publisher.start()
-        for thread in threads:
+        begun = time.monotonic()
+        self._lock.remember(self.boot)
+        self.take_up()
+        self.inbox.start(self.config.work)
+        for thread in self._threads:
             thread.start()
-        log.info("node %s is up (boot %s)", self.config.hostname, self.boot)
+        note(log, "up", node=self.config.hostname, boot=self.boot, drive=self.drive.where)
         try:
-            while not self._stopping.is_set():
-                self._wake.clear()
-                self.tick()
-                self._wake.wait(self._pause())
+            while not self._stop_wanted:
+                if self._turn():
+                    self._tell_systemd(begun)
+                self.bell.wait(self._pause())
         finally:
-            self._leave(threads)
+            self._leave()
 
     def stop(self) -> None:
         """Safe in a signal handler."""
-        self._stopping.set()
-        self._wake.set()
+        self._stop_wanted = True
+        self.bell.ring()
 
-    def wake(self) -> None:
-        self._wake.set()
-
-    def _leave(self, threads: list[threading.Thread]) -> None:
-        log.info("leaving; %d attempts go on without me", len(self.bench))
-        self._stopping.set()
-        self.inbox.stop()
-        self.foreman.stop()
-        self.publisher.stop()
-        for thread in threads:
-            thread.join(timeout=20)
-        with contextlib.suppress(errors.DriveError):
-            self.events.ship()
-        self.heart.stop()
-
-    def _await_drive(self) -> None:
-        pause, said = 0.5, ""
-        while not self._stopping.is_set():
-            try:
-                check_format(self.drive)
-                return
-            except errors.DriveAway as error:
-                if str(error) != said:
-                    log.warning("waiting for the drive: %s", error)
-                said = str(error)
-                self._stopping.wait(pause)
-                pause = min(pause * 2, 15.0)
+    def take_up(self) -> None:
+        """Go on with what an earlier agent left here."""
+        self.gpus.look(time.monotonic())
+        take_up_all(
+            doorman=self.doorman, bench=self.bench, machine=self.machine, preparer=self.preparer
+        )
+        self.gpus.soon()
+        for held in self.bench.running():
+            self.floor.listen(held)
 
     def tick(self) -> None:
         """One round of what happens on this machine."""
         now = time.monotonic()
-        self.reap_finished(now)
-        self.obey_stops(now)
-        self.watch_gpus(now)
-        self.start_what_fits(now)
-        self.tidy(now)
+        self.floor.reap_finished(now)
+        self.floor.obey_stops(now)
+        self.gpus.look(now)
+        self.floor.start_what_fits(now)
         self.tell_changes()
 
+    def _turn(self) -> bool:
+        """A tick, and whether all is well."""
+        try:
+            self.tick()
+        except Exception:
+            log.exception("the loop stumbled")
+            time.sleep(0.5)
+            return False
+        if dead := [type(t).__name__ for t in self._threads if not t.alive and not self.fatal]:
+            self._give_up(f"{dead[0]} stopped working: see above")
+        return True
+
     def _pause(self) -> float:
-        """Processes that end wake us through `_await_exit`; the rest can wait this long."""
-        if self.bench.of(lambda h: h.stop_asked is not None):
-            return 0.05
-        if self.bench.of(lambda h: h.phase == "running"):
-            return GPU_S if self.machine.has_gpus else 2.0
-        return 5.0
-
-    # --- after a restart -------------------------------------------------------------------------
-
-    def recover(self) -> None:
-        """Take up the attempts that an earlier agent left on this machine."""
-        self.foreman.doorman.reopen()
-        for path in sorted(self.preparer.attempts.glob("*/held.json")):
-            try:
-                record = codec.decode(HeldRecord, path.read_bytes(), str(path))
-                self._take_up(record, path.parent)
-            except (OSError, errors.LudwigError) as error:
-                log.warning("left alone: %s: %s", path.parent.name, error)
-
-    def _take_up(self, record: HeldRecord, folder: Path) -> None:
-        opened = self.foreman.doorman.jobs.get(f"{record.project}/{record.job}")
-        if opened is None:
-            log.warning("%s: its job is gone", folder.name)
-            process = runner.find(folder)
-            if process is not None:
-                process.kill()
-            return
-        spec: Task = opened.tasks[record.task][1]
-        held = Held(
-            open_job=opened, task=spec, attempt=record.attempt, claim=record.claim, folder=folder
-        )
-        held.started = record.started
-        held.tail = self.preparer.tail(folder, sent=record.log_sent)
-        held.gpu_sent = record.gpu_sent
-        held.process = runner.find(folder)
-        if held.process is not None or record.started:
-            held.assignment = Assignment(record.gpus)
-            held.phase = "running"
-            if held.assignment.gpus:
-                held.recorder = Recorder(folder / "gpu.csv", held.assignment.gpus)
-            self.machine.adopt(held.name, held.assignment)
-            if held.process is not None:
-                self._await_exit(held)
-        self.bench.add(held)
-        if record.stop_asked:
-            held.stop_wanted = True
-        log.info("took up %s (%s)", held.name, held.phase)
-
-    # --- processes -------------------------------------------------------------------------------
-
-    def reap_finished(self, now: float) -> None:
-        """Hand over to the publisher whatever has ended."""
-        for held in self.bench.of(lambda h: h.phase == "running"):
-            ending = held.process.exit() if held.process else runner.Exit(vanished=True)
-            if ending is None:
-                continue
-            held.exit = ending
-            held.phase = "publishing"
-            self.machine.release(held.name, now)
-            if held.assignment is not None and held.assignment.gpus:
-                self._gpu_due = 0.0
-            self._judge(held, ending)
-            self.publisher.put(held)
-            self.foreman.wake()
-
-    def _judge(self, held: Held, ending: runner.Exit) -> None:
-        key = held.open_job.key
-        if held.stop_wanted or held.cause or ending.vanished:
-            self.machine.withdrawn(key)
-            return
-        self.machine.ended(
-            key,
-            held.task.task,
-            seconds=ending.seconds,
-            failed=ending.exit_code != 0,
-            user_code_reached=ending.user_code_started,
-        )
-
-    def obey_stops(self, now: float) -> None:
-        """Ask what is cancelled to stop; kill what does not listen."""
-        for held in self.bench.of(lambda h: h.stop_wanted or bool(h.cause)):
-            if held.phase == "waiting":
-                held.phase = "publishing"
-                self.publisher.put(held)
-            elif held.phase == "running" and held.process is not None:
-                if held.stop_asked is None:
-                    held.stop_asked = now
-                    held.save()
-                    held.process.ask_to_stop()
-                    log.info("asked %s to stop", held.name)
-                elif now - held.stop_asked >= self.config.grace_s:
-                    held.process.kill()
-
-    def start_what_fits(self, now: float) -> None:
-        """Start prepared attempts, in the order in which they were claimed."""
-        if self._stopping.is_set():
-            return
-        for held in self.bench.of(lambda h: h.phase == "waiting" and h.prepared):
-            if held.stop_wanted or not self._may_start(held):
-                continue
-            assignment = self.machine.take(held.name, held.open_job.job.gpus)
-            if assignment is None:
-                continue
-            self._start(held, assignment, now)
-
-    def _may_start(self, held: Held) -> bool:
-        """A script starts when its chunk is where it looks for it: the foreman sees to that."""
-        return held.placed or held.open_job.job.contract != "script"
-
-    def _start(self, held: Held, assignment: Assignment, now: float) -> None:
-        held.assignment = assignment
-        held.started, held.started_at = wall_clock(), now
-        try:
-            held.save()
-            held.process = runner.start(
-                self._order(held, assignment),
-                held.folder,
-                python=Path(held.open_job.job.python or self.config.python),
-                user=self.config.user,
-                allow_root=self.config.user == "root",
-            )
-        except (OSError, errors.LudwigError) as error:
-            held.exit = runner.Exit(exit_code=127, error=f"it could not be started: {error}")
-            held.phase = "publishing"
-            self.machine.release(held.name, now)
-            self._judge(held, held.exit)
-            self.publisher.put(held)
-            return
-        held.phase = "running"
-        if assignment.gpus:
-            held.recorder = Recorder(held.folder / "gpu.csv", assignment.gpus)
-        self._await_exit(held)
-        self.foreman.watch_stops(held.open_job)
-        self.events.note(
-            held.open_job, Event(what="started", task=held.task.task, attempt=held.attempt)
-        )
-        log.info("started %s", held.name)
-        self.foreman.wake()
-
-    def _order(self, held: Held, assignment: Assignment) -> runner.Order:
-        job = held.open_job.job
-        chunk_target = ""
-        if job.contract == "script" and self._isolates:
-            chunk_target = str(self.preparer.seed_chunk(held))
-        return runner.Order(
-            contract=job.contract,
-            entry=job.entry,
-            source_name=job.package,
-            project=job.project,
-            project_path=self.preparer.project_path(held),
-            job=job.job,
-            task=held.task.task,
-            attempt=held.attempt,
-            runs=held.task.runs,
-            env=held.open_job.ticket.env,
-            gpus=assignment.gpus,
-            chunk_target=chunk_target,
-        )
-
-    def _await_exit(self, held: Held) -> None:
-        """Have the loop woken when the process ends."""
-        pid = held.process.pid if held.process else None
-        if pid is not None:
-            threading.Thread(
-                target=self._wait_for, args=(pid,), name=f"wait {held.name}", daemon=True
-            ).start()
-
-    def _wait_for(self, pid: int) -> None:
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError:  # gone already
-            self.wake()
-            return
-        try:
-            select.select([descriptor], [], [])
-        finally:
-            os.close(descriptor)
-        self.wake()
-
-    # --- GPUs ------------------------------------------------------------------------------------
-
-    def watch_gpus(self, now: float) -> None:
-        """Sample what the GPUs do; end what lost its GPU; kill what was left on one."""
-        running = self.bench.of(lambda h: h.phase == "running" and h.process is not None)
-        if now < self._gpu_due or not (running or self._gpu_due == 0.0):
-            return
-        self._gpu_due = now + GPU_S
-        if not self.machine.has_gpus and not running:
-            return
-        pids = {h.name: h.process.pids() for h in running if h.process}
-        self.machine.observe(pids, now)
-        for held in running:
-            if held.recorder is not None:
-                held.recorder.sample(self.machine.readings, pids[held.name], now - held.started_at)
-        for name, why in self.machine.lost().items():
-            for held in running:
-                if held.name == name and not held.cause:
-                    held.cause = f"{why}; it is tried elsewhere"
-                    log.error("%s: %s", name, why)
-        for leftover in self.machine.leftovers():
-            log.warning("%s left pid %d on a GPU", leftover.attempt, leftover.process.pid)
-            with contextlib.suppress(OSError):
-                os.kill(leftover.process.pid, signal.SIGKILL)
-
-    # --- what others are told --------------------------------------------------------------------
-
-    def _compose_beat(self, counter: int) -> Beat:
-        gpus, free = self.machine.snapshot()
-        state, why = self._state()
-        return Beat(
-            host=self.config.hostname,
-            boot=self.boot,
-            counter=counter,
-            state=state,
-            why=why,
-            every_s=self.config.beat_s,
-            ludwig=ludwig.__version__,
-            mounted=self.drive.mount is not None,
-            slots=free,
-            gpus=gpus,
-            running=self.bench.listed(),
-            set_aside=self.machine.suspicion()[2],
-            at=wall_clock(),
-            disk_free=self.machine.disk_free(),
-        )
-
-    def _state(self) -> tuple[NodeState, str]:
-        quarantined, suspicious, set_aside = self.machine.suspicion()
-        trouble = self.publisher.trouble or self.foreman.trouble
-        if self._stopping.is_set():
-            return "draining", "the agent was told to stop; what runs goes on"
-        if closed := self.machine.closed():
-            return "draining", "" if closed == "draining" else closed
-        if quarantined:
-            return "quarantined", suspicious
-        busy = bool(self.bench.of(lambda h: h.phase == "running"))
-        if set_aside and not busy:
-            return "quarantined", suspicious
-        return "busy" if busy else "idle", trouble or suspicious
+        """Processes that end ring the bell; the rest can wait this long."""
+        if self.bench.of(lambda h: h.stop_asked is not None and h.phase == "running"):
+            return STOPPING_S
+        usual = RUNNING_S if self.bench.running() else IDLE_S
+        pause = min(usual, self.gpus.pause(time.monotonic()))
+        watchdog = watchdog_s()
+        return min(pause, watchdog / 3) if watchdog else pause
 
     def tell_changes(self) -> None:
-        """Beat early when the node's state changed."""
-        state = (*self._state(), len(self.machine.readings))
-        if state != self._last_state:
-            self._last_state = state
+        """Beat early, and look for work, when the node's state changed."""
+        gist = self.bulletin.gist()
+        if gist != self._gist:
+            self._gist = gist
             self.heart.soon()
+            self.foreman.wake()
 
-    def _on_inbox(self) -> None:
+    def _tell_systemd(self, begun: float) -> None:
+        """Only the loop says that all is well: should it hang, systemd hears nothing."""
+        if not self._ready_said:
+            late = time.monotonic() - begun > READY_ANYWAY_S
+            if self.heart.begun.is_set() or late:
+                self._ready_said = True
+                notify("READY=1", f"STATUS=serving as {self.config.hostname}")
+        notify("WATCHDOG=1")
+
+    def _leave(self) -> None:
+        """Say goodbye, and leave running processes alone."""
+        notify("STOPPING=1")
+        note(log, "leaving", goes_on=len(self.bench), why=self.fatal)
+        self._leaving = True
+        self.inbox.stop()
+        self.foreman.stop()
+        self.publisher.stop()
+        self.streamer.stop()
+        with contextlib.suppress(errors.DriveError):
+            self.events.ship()
+        self.heart.stop()
+        self._lock.release()
+
+    # --- what the parts tell each other ----------------------------------------------------------
+
+    def _on_news(self) -> None:
+        """Something changed in the inbox, or somebody drains this node."""
+        self.machine.look_again()
         self.foreman.wake()
+        self.bell.ring()
 
-    def _on_rival(self, why: str) -> None:
-        log.error("%s", why)
+    def _on_change(self) -> None:
+        """An attempt started or ended."""
+        self.foreman.wake()
+        self.streamer.wake()
+        self.bell.ring()
+
+    def _on_event(self) -> None:
+        self.streamer.wake()
+
+    def _give_up(self, why: str) -> None:
         self.fatal = why
+        note(log, "giving-up", level=logging.ERROR, why=why)
         self.stop()
-
-    # --- background ------------------------------------------------------------------------------
-
-    def _stream(self) -> None:
-        """Keep logs, GPU samples and events on the drive up to date."""
-        pause = STREAM_S
-        while not self._stopping.wait(pause):
-            pause = STREAM_S
-            try:
-                for held in self.bench.of(lambda h: h.phase == "running"):
-                    self.streamer.ship(held)
-                self.events.ship()
-            except errors.NotFound:
-                continue
-            except errors.DriveError:
-                pause = 2.0
-            except Exception:
-                log.exception("streamer stumbled")
-
-    def tidy(self, now: float) -> None:
-        """Remove old workspaces and sources now and then."""
-        if now < self._sweep_due:
-            return
-        self._sweep_due = now + SWEEP_S
-        in_use = {held.folder for held in self.bench} | self.foreman.doorman.sources_in_use()
-        workspace.sweep(
-            self.config.work,
-            in_use=in_use,
-            keep_days=self.config.keep_days,
-            disk_max_percent=self.config.disk_max_percent,
-            now=time.time(),
-        )

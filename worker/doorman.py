@@ -1,7 +1,7 @@
 """The door: which jobs this node works on.
 
 Takes up tickets from the inbox, checks them, and opens their jobs; refuses the rest with a reason
-that users see. Owns the accepted jobs (`jobs`) and their tickets on our own disk.
+that users see. Owns the accepted jobs (`open_jobs`) and their tickets on our own disk.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import contextlib
 import logging
 import secrets
 import threading
+import time
 from pathlib import Path
 
-from ludwig import errors, queue
+from ludwig import codec, errors, layout, queue, records
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Event, Job, Refusal, Ticket
@@ -20,6 +21,7 @@ from ludwig.view import JobView
 from ludwig.worker import workspace
 from ludwig.worker.held import OpenJob
 from ludwig.worker.inbox import Inbox, Letter
+from ludwig.worker.journal import note
 from ludwig.worker.machine import Machine
 from ludwig.worker.stream import Events
 from ludwig.worker.tickets import TicketStore
@@ -28,76 +30,115 @@ __all__ = ["Doorman"]
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S = 5.0
+"""How long a job may be missing on the drive after its ticket came: mounts can be late."""
+
 
 class Doorman:
-    """Called by the foreman's thread; `jobs` is guarded by `lock`."""
+    """Only the foreman's thread opens and closes jobs; anybody may ask which are open."""
 
     def __init__(
-        self,
-        config: WorkerConfig,
-        drive: Drive,
-        *,
-        machine: Machine,
-        inbox: Inbox,
-        events: Events,
-        lock: threading.RLock,
+        self, config: WorkerConfig, drive: Drive, *, machine: Machine, inbox: Inbox, events: Events
     ) -> None:
         self._config, self._drive, self._machine = config, drive, machine
-        self._inbox, self._events, self._lock = inbox, events, lock
+        self._inbox, self._events = inbox, events
         self._tickets = TicketStore(config.work)
+        self._lock = threading.Lock()
+        self._jobs: dict[str, OpenJob] = {}
         self._order = 0
-        self.jobs: dict[str, OpenJob] = {}
-        """Open jobs by `project/17`."""
+        self._first_seen: dict[str, float] = {}
+        """Letters whose job is not on the drive yet: since when we know."""
 
-    def accept_tickets(self) -> None:
-        """Take up what lies in the inbox and what was accepted before a restart."""
-        for letter in self._inbox.letters():
-            if not self._tickets.knows(letter):
-                self._consider(letter)
-        self.reopen()
+    # --- which jobs are open ---------------------------------------------------------------------
+
+    def open_jobs(self) -> list[OpenJob]:
+        """In the order in which they were accepted."""
+        with self._lock:
+            return list(self._jobs.values())
+
+    def find(self, key: str) -> OpenJob | None:
+        """An open job by `project/17`."""
+        return self._jobs.get(key)
+
+    def sources_in_use(self) -> set[Path]:
+        return {opened.source for opened in self.open_jobs()}
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether a letter waits for its job to appear."""
+        return bool(self._first_seen)
 
     def reopen(self) -> None:
-        """Open the jobs of all accepted tickets that are not open."""
-        for ticket, user, source in self._tickets.kept():
-            if f"{ticket.project}/{ticket.job}" not in self.jobs:
-                self._open(ticket, user, source)
+        """Open the jobs of all accepted tickets that are not open. Asks nothing of the drive."""
+        for accepted in self._tickets.kept(but=list(self._jobs)):
+            self._order += 1
+            opened = OpenJob(
+                job=accepted.job,
+                ticket=accepted.ticket,
+                view=JobView(self._drive, accepted.job),
+                params=accepted.params,
+                source=accepted.source,
+                user=accepted.user,
+                order=self._order,
+            )
+            with self._lock:
+                self._jobs[opened.key] = opened
+            self._events.note(opened, Event(what="accepted"))
 
     def close(self, opened: OpenJob) -> None:
         """Nothing is left to do in a job."""
         self._tickets.forget(opened.ticket)
         self._machine.forget(opened.key)
         with self._lock:
-            self.jobs.pop(opened.key, None)
-        log.info("closed %s", opened.key)
+            self._jobs.pop(opened.key, None)
+        note(log, "closed", job=opened.key)
 
-    def sources_in_use(self) -> set[Path]:
-        with self._lock:
-            return {opened.source for opened in self.jobs.values()}
+    # --- who may come in -------------------------------------------------------------------------
+
+    def accept_tickets(self) -> None:
+        """Take up what lies in the inbox."""
+        letters = self._inbox.letters()
+        for letter in letters:
+            if not self._tickets.knows(letter):
+                self._consider(letter)
+        self._tickets.forget_letters(letters)
+        there = {letter.identity for letter in letters}
+        self._first_seen = {k: v for k, v in self._first_seen.items() if k in there}
+        self.reopen()
 
     def _consider(self, letter: Letter) -> None:
         try:
             ticket = letter.ticket()
         except errors.LudwigError as error:
-            log.warning("ticket refused: %s: %s", letter.name, error)
-            self._tickets.remember(letter)
+            self._refuse(letter, str(error), names=letter.names())
+            return
+        names = (ticket.project, ticket.job)
+        if self._tickets.has(ticket):  # sent again; what was accepted first stands
+            self._deal_with(letter)
             return
         try:
-            allowed = self._config.allow_users
-            if allowed is not None and letter.user not in allowed:
-                raise errors.TicketRefused(f"user {letter.user!r} is not in allow_users")
-            job = queue.read_job(self._drive, ticket.project, ticket.job, sha256=ticket.sha256)
-            self._check(job)
-            source = workspace.unpack(
-                letter.source(job.source), job.source, self._config.work / "sources"
-            )
+            self._admit(ticket, letter)
         except errors.NotFound as error:
-            self._refuse(ticket, letter, f"{error}. Submit again.")
+            first = self._first_seen.setdefault(letter.identity, time.monotonic())
+            if time.monotonic() - first >= PATIENCE_S:
+                self._refuse(letter, f"{error} Submit again.", names=names)
         except (errors.TicketRefused, errors.Malformed, errors.NameNotAllowed) as error:
-            self._refuse(ticket, letter, str(error))
-        else:
-            self._tickets.keep(letter, ticket, source)
-            self._inbox.discard(letter)
-            log.info("accepted %s/%s from %s", ticket.project, ticket.job, letter.user)
+            self._refuse(letter, str(error), names=names)
+
+    def _admit(self, ticket: Ticket, letter: Letter) -> None:
+        """Accept a ticket, or raise why not."""
+        allowed = self._config.allow_users
+        if allowed is not None and letter.user not in allowed:
+            raise errors.TicketRefused(f"user {letter.user!r} is not in allow_users")
+        job = queue.read_job(self._drive, ticket.project, ticket.job, sha256=ticket.sha256)
+        self._check(job)
+        params = self._params_of(job)
+        archive = letter.source(job.source)
+        source = workspace.unpack(archive, job.source, self._config.work / "sources")
+        self._tickets.keep(ticket, user=letter.user, source=source, job=job, params=params)
+        self._deal_with(letter)
+        self._take_back_refusal(job)
+        note(log, "accepted", job=f"{ticket.project}/{ticket.job}", user=letter.user)
 
     def _check(self, job: Job) -> None:
         """`TicketRefused` for a job that this node could never do."""
@@ -113,37 +154,32 @@ class Doorman:
                 "mount. Define main(param2val) in run.py, or mount the drive on the node."
             )
 
-    def _refuse(self, ticket: Ticket, letter: Letter, why: str) -> None:
-        log.warning("refused %s/%s: %s", ticket.project, ticket.job, why)
-        refusal = Refusal(host=self._config.hostname, why=why, nonce=secrets.token_hex(8))
-        with contextlib.suppress(errors.NotFound, errors.NoPermission, errors.WrongKind):
-            queue.refuse(self._drive, ticket.project, ticket.job, refusal)
+    def _params_of(self, job: Job) -> bytes:
+        path = layout.job_files(job.project, job.job).params
+        data = records.read_bytes(self._drive, path, limit=codec.MAX_BYTES)
+        if codec.sha256(data) != job.params_sha256:
+            raise errors.Malformed(path, "it does not match the SHA-256 in job.json")
+        codec.decode_params(data, path)
+        return data
+
+    def _refuse(self, letter: Letter, why: str, *, names: tuple[str, int] | None) -> None:
+        """Say no, so that the user sees it. Whoever is let in already is not sent away again."""
+        about = f"{names[0]}/{names[1]}" if names else letter.name
+        note(log, "refused", level=logging.WARNING, job=about, user=letter.user, why=why)
+        if names is not None and about not in self._jobs:
+            refusal = Refusal(host=self._config.hostname, why=why, nonce=secrets.token_hex(8))
+            with contextlib.suppress(errors.NotFound, errors.NoPermission, errors.WrongKind):
+                if self._drive.exists(layout.job_files(*names).folder):
+                    queue.refuse(self._drive, *names, refusal)
+        self._deal_with(letter)
+
+    def _take_back_refusal(self, job: Job) -> None:
+        """An earlier ticket of the same job may have been refused for a reason that is gone."""
+        path = layout.job_files(job.project, job.job).refused_by(self._config.hostname)
+        with contextlib.suppress(errors.NotFound, errors.NoPermission):
+            self._drive.remove(path)
+
+    def _deal_with(self, letter: Letter) -> None:
+        self._first_seen.pop(letter.identity, None)
         self._tickets.remember(letter)
         self._inbox.discard(letter)
-
-    def _open(self, ticket: Ticket, user: str, source: Path) -> None:
-        key = f"{ticket.project}/{ticket.job}"
-        try:
-            job = queue.read_job(self._drive, ticket.project, ticket.job, sha256=ticket.sha256)
-            params = queue.read_params(self._drive, job)
-        except (errors.NotFound, errors.TicketRefused, errors.Malformed) as error:
-            log.warning("gave up %s: %s", key, error)
-            refusal = Refusal(host=self._config.hostname, why=str(error))
-            with contextlib.suppress(errors.NotFound, errors.NoPermission):
-                queue.refuse(self._drive, ticket.project, ticket.job, refusal)
-            self._tickets.forget(ticket)
-            return
-        self._order += 1
-        opened = OpenJob(
-            job=job,
-            ticket=ticket,
-            view=JobView(self._drive, job),
-            params=params,
-            source=source,
-            user=user,
-            order=self._order,
-        )
-        opened.view.refresh()
-        with self._lock:
-            self.jobs[key] = opened
-        self._events.note(opened, Event(what="accepted"))

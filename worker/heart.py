@@ -12,11 +12,17 @@ from collections.abc import Callable
 
 from ludwig import errors, nodes
 from ludwig.drive import Drive
+from ludwig.drives import check_format
 from ludwig.model import Beat
+from ludwig.worker.identity import AnotherAgent, await_silence_of_others
+from ludwig.worker.journal import note
 
 __all__ = ["Heart"]
 
 log = logging.getLogger(__name__)
+
+BURST_S = 0.2
+"""Changes come in bursts: one beat tells them all."""
 
 
 class Heart:
@@ -27,27 +33,33 @@ class Heart:
         drive: Drive,
         *,
         host: str,
-        boot: str,
         every_s: float,
+        silent_s: float,
+        ours: set[str],
         compose: Callable[[int], Beat],
-        on_rival: Callable[[str], None],
+        on_fatal: Callable[[str], None],
     ) -> None:
-        self._drive, self._host, self._boot = drive, host, boot
-        self._every_s = every_s
+        self._drive, self._host, self._ours = drive, host, ours
+        self._every_s, self._silent_s = every_s, silent_s
         self._compose = compose
-        self._on_rival = on_rival
+        self._on_fatal = on_fatal
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
-        self._lock = threading.Lock()
-        self._beating = threading.Lock()
         self._counter: int | None = None
         self._composing = 0
+        self.begun = threading.Event()
+        """The first beat is out: claims may refer to it."""
+        self.trouble = ""
 
     @property
     def counter(self) -> int:
         """The latest counter that a beat was composed for: what a new claim refers to."""
         return self._composing
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def start(self) -> None:
         self._thread.start()
@@ -60,38 +72,73 @@ class Heart:
         """Say a last word (`compose` knows that we are leaving) and stop."""
         self._stop.set()
         self._wake.set()
-        self._thread.join(timeout=20)
+        if self._thread.is_alive():
+            self._thread.join(timeout=20)
+
+    # --- its thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self._try()
-            self._wake.wait(self._every_s)
-            self._wake.clear()
-            # Changes come in bursts: one beat tells them all.
-            self._stop.wait(min(0.2, self._every_s / 10))
-        self._try()
+        try:
+            self._begin()
+            while not self._stop.is_set():
+                well = self._try()
+                self._wake.wait(self._every_s if well else min(1.0, self._every_s))
+                self._wake.clear()
+                self._stop.wait(min(BURST_S, self._every_s / 10))
+            if self.begun.is_set():
+                self._try()
+        except errors.LudwigError as error:
+            self._on_fatal(str(error))
+        except Exception as error:
+            log.exception("the heart stopped")
+            self._on_fatal(f"the heart stopped: {error!r}")
 
-    def _try(self) -> None:
+    def _begin(self) -> None:
+        """Wait for the drive, and for the name to be free."""
+        while not self._stop.is_set():
+            try:
+                check_format(self._drive)
+                await_silence_of_others(
+                    self._drive,
+                    self._host,
+                    self._ours,
+                    silent_s=self._silent_s,
+                    wait=self._stop.wait,
+                )
+                return
+            except errors.DriveAway as error:
+                self._stumble(error)
+                self._stop.wait(1.0)
+
+    def _try(self) -> bool:
         try:
             self.beat()
         except errors.DriveError as error:
-            log.warning("no heartbeat: %s", error)
+            self._stumble(error)
+            return False
+        if self.trouble:
+            note(log, "beats-again")
+        self.trouble = ""
+        self.begun.set()
+        return True
+
+    def _stumble(self, error: errors.DriveError) -> None:
+        if str(error) != self.trouble:
+            note(log, "no-heartbeat", level=logging.WARNING, why=error)
+        self.trouble = str(error)
 
     def beat(self) -> None:
         """Write one beat now."""
-        with self._beating:
-            if self._counter is None:
-                self._counter = nodes.last_counter(self._drive, self._host)
-                self._composing = max(self._composing, self._counter)
-            counter = self._counter + 1
-            self._composing = counter
-            beat = self._compose(counter)
-            try:
-                nodes.write_beat(self._drive, beat)
-            except errors.Exists:
-                self._counter = None
-                self._on_rival(
-                    f"another agent beats as {self._host!r}: two agents must not share a hostname"
-                )
-                return
-            self._counter = counter
+        if self._counter is None:
+            self._counter = nodes.last_counter(self._drive, self._host)
+            self._composing = max(self._composing, self._counter)
+        counter = self._counter + 1
+        self._composing = counter
+        beat = self._compose(counter)
+        try:
+            nodes.write_beat(self._drive, beat)
+        except errors.Exists as error:
+            raise AnotherAgent(
+                f"another agent beats as {self._host!r}: two agents must not share a hostname"
+            ) from error
+        self._counter = counter

@@ -1,9 +1,12 @@
-"""The attempts this node holds, in memory and on its own disk.
+"""One attempt that this node holds, in memory and on its own disk.
 
 An attempt is held from the moment it is about to be claimed until its end is on the drive; every
 heartbeat lists all of them. What must survive the agent's death is in the attempt's folder:
-`held.json` (what it is), `done.json` (how it ended, the very bytes that are published). The rest of
-the folder belongs to `runner.py`.
+`held.json` (what it is) and `done.json` (how it ended, the very bytes that are published). The rest
+of the folder belongs to `runner.py`.
+
+What was sent to the drive of its log is not written down: a later agent sends the log again from
+the beginning, the same bytes to the same place.
 """
 
 from __future__ import annotations
@@ -11,12 +14,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,12 +30,29 @@ from ludwig.worker.recorder import Recorder
 from ludwig.worker.runner import Exit, Process
 from ludwig.worker.slots import Assignment
 
-__all__ = ["Bench", "Held", "HeldRecord", "OpenJob", "attempt_folder", "write_whole"]
+__all__ = [
+    "HELD",
+    "KEPT",
+    "Held",
+    "HeldRecord",
+    "Key",
+    "OpenJob",
+    "Phase",
+    "attempt_folder",
+    "write_whole",
+]
+
+HELD = "held.json"
+KEPT = "kept.json"
+"""In place of held.json: a failed attempt's folder, left for a while for whoever wants to look."""
 
 Phase = Literal["waiting", "running", "publishing"]
+Key = tuple[str, int, int, int]
+"""project, job, task, attempt."""
+NEVER = float("-inf")
 
 
-@dataclass
+@dataclass(eq=False)
 class OpenJob:
     """A job this node has accepted, and what it knows of it."""
 
@@ -45,8 +64,16 @@ class OpenJob:
     user: str
     order: int
     """Position in the order of acceptance."""
-    refreshed: float = float("-inf")
-    """When (monotonic) the view was last looked at as a whole."""
+    refreshed: float = NEVER
+    """When (monotonic) the view was last looked at as a whole. Until then nothing is claimed."""
+    claims_seen: float = NEVER
+    """When the claims and ends in the view were last looked at."""
+    rests_until: float = NEVER
+    """After an error that concerns this job alone: the others need not wait for it."""
+    home_tasks: Iterator[int] | None = None
+    """Where claiming our own chunk has got to."""
+    gone: bool = False
+    """Somebody has removed the job from the drive."""
 
     def __post_init__(self) -> None:
         self.tasks = self.job.tasks()
@@ -54,6 +81,10 @@ class OpenJob:
     @property
     def key(self) -> str:
         return f"{self.job.project}/{self.job.job}"
+
+    def look_soon(self) -> None:
+        """What is known of it is out of date."""
+        self.refreshed = min(self.refreshed, 0.0)
 
 
 class HeldRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +98,12 @@ class HeldRecord(msgspec.Struct, frozen=True, kw_only=True):
     started: str = ""
     gpus: tuple[str, ...] = ()
     stop_asked: bool = False
-    log_sent: int = 0
-    gpu_sent: int = 0
+    cause: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class Held:
-    """One attempt that this node holds. Guarded by the bench's lock but for `shipping`."""
+    """One attempt that this node holds. `phase` changes by `Bench.move` only."""
 
     open_job: OpenJob
     task: Task
@@ -81,6 +111,9 @@ class Held:
     claim: Claim
     folder: Path
     phase: Phase = "waiting"
+    claimed_at: float = 0.0
+    trial: bool = False
+    """Claimed to see whether this node still does harm: see `suspicion.py`."""
     prepared: bool = False
     """Its folder is complete: it can start as soon as a slot is free."""
     placed: bool = False
@@ -93,8 +126,11 @@ class Held:
     stop_wanted: bool = False
     """Its job or task is cancelled."""
     stop_asked: float | None = None
+    """When its process was told."""
     cause: str = ""
-    """Why the agent itself ends it (a GPU lost), when it does."""
+    """Why the agent itself ends it (a GPU lost), when it does: no fault of the task."""
+    pids: frozenset[int] = frozenset()
+    """The processes it had when the GPUs were last looked at."""
     recorder: Recorder | None = None
     tail: LogTail | None = None
     gpu_sent: int = 0
@@ -102,7 +138,7 @@ class Held:
     """Held by whoever appends to the attempt's files on the drive."""
 
     @property
-    def key(self) -> tuple[str, int, int, int]:
+    def key(self) -> Key:
         job = self.open_job.job
         return job.project, job.job, self.task.task, self.attempt
 
@@ -110,6 +146,11 @@ class Held:
     def name(self) -> str:
         project, job, task, attempt = self.key
         return f"{project}/{job} task {task} attempt {attempt}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the agent's log."""
+        return {"job": self.open_job.key, "task": self.task.task, "attempt": self.attempt}
 
     def listed(self) -> RunningAttempt:
         project, job, task, attempt = self.key
@@ -135,14 +176,21 @@ class Held:
             claim=self.claim,
             started=self.started,
             gpus=self.assignment.gpus if self.assignment else (),
-            stop_asked=self.stop_wanted,
-            log_sent=self.tail.sent if self.tail else 0,
-            gpu_sent=self.gpu_sent,
+            stop_asked=self.stop_asked is not None and self.stop_wanted,
+            cause=self.cause,
         )
-        write_whole(self.folder / "held.json", codec.encode(record))
+        write_whole(self.folder / HELD, codec.encode(record))
+
+    def let_go(self, *, keep: bool) -> None:
+        """From now on no agent takes it up."""
+        with contextlib.suppress(OSError):
+            if keep:
+                (self.folder / HELD).rename(self.folder / KEPT)
+            else:
+                (self.folder / HELD).unlink(missing_ok=True)
 
     def decided(self) -> Done | None:
-        """How it ended, if that was decided before the agent was restarted."""
+        """How it ended, if that was decided before, be it by an agent that died since."""
         try:
             data = (self.folder / "done.json").read_bytes()
             return codec.decode(Done, data, str(self.folder / "done.json"))
@@ -150,13 +198,17 @@ class Held:
             return None
 
     def decide(self, done: Done) -> None:
+        """Write down the end: it is published with these very bytes, however often that takes."""
         write_whole(self.folder / "done.json", codec.encode(done))
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """A local file, whole or not at all."""
+    """A local file, whole or not at all as far as a killed agent is concerned.
+
+    Not synced: what a power cut takes, the drive tells again (a claim nobody lists is taken over).
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     temporary.replace(path)
@@ -164,57 +216,3 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def attempt_folder(attempts: Path, job: Job, task: int, attempt: int) -> Path:
     return attempts / f"{job.project}-{job.job}-{task}-{attempt}"
-
-
-class Bench:
-    """All held attempts, and the lock that guards them."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._held: dict[tuple[str, int, int, int], Held] = {}
-        self._intents: dict[tuple[str, int, int, int], RunningAttempt] = {}
-
-    def __iter__(self) -> Iterator[Held]:
-        with self.lock:
-            return iter(list(self._held.values()))
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    @contextlib.contextmanager
-    def intend(self, job: Job, task: int, attempt: int) -> Iterator[None]:
-        """List an attempt in heartbeats while it is being claimed: see `Claim.beat`."""
-        key = (job.project, job.job, task, attempt)
-        with self.lock:
-            self._intents[key] = RunningAttempt(
-                project=job.project, job=job.job, task=task, attempt=attempt, phase="waiting"
-            )
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._intents.pop(key, None)
-
-    def add(self, held: Held) -> None:
-        with self.lock:
-            self._held[held.key] = held
-
-    def drop(self, held: Held) -> None:
-        """Forget an attempt that has ended, and its folder."""
-        with self.lock:
-            self._held.pop(held.key, None)
-        # Without held.json a restarted agent does not take it up again; the rest may take a while.
-        (held.folder / "held.json").unlink(missing_ok=True)
-        shutil.rmtree(held.folder, ignore_errors=True)
-
-    def listed(self) -> tuple[RunningAttempt, ...]:
-        with self.lock:
-            known = [held.listed() for held in self._held.values()]
-            return (*known, *(i for key, i in self._intents.items() if key not in self._held))
-
-    def of(self, wanted: Callable[[Held], bool]) -> list[Held]:
-        with self.lock:
-            return [held for held in self._held.values() if wanted(held)]
-
-    def of_job(self, open_job: OpenJob) -> list[Held]:
-        return self.of(lambda held: held.open_job is open_job)

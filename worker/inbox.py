@@ -35,14 +35,16 @@ class Letter:
     user: str
     """The owner of the file: whoever held the key."""
     root: Path
+    stamp: str = ""
+    """Tells this file from another with the same name and bytes: a ticket may be sent again."""
 
     @property
     def name(self) -> str:
         return self.path.name
 
     @property
-    def digest(self) -> str:
-        return codec.sha256(self.data)
+    def identity(self) -> str:
+        return codec.sha256(self.data + f"{self.root}/{self.stamp}".encode())
 
     def ticket(self) -> Ticket:
         """What it orders. `Malformed` or `NameNotAllowed` if it is not a ticket."""
@@ -51,6 +53,15 @@ class Letter:
         if self.name != expected:
             raise errors.Malformed(self.name, f"it is the ticket {expected}")
         return ticket
+
+    def names(self) -> tuple[str, int] | None:
+        """The job it seems to be about, by its name alone: to tell its user what is wrong."""
+        project, _, number = self.name.removesuffix(".json").rpartition("-")
+        try:
+            expected = Path(layout.inbox.ticket(project, int(number))).name
+        except (ValueError, errors.NameNotAllowed):
+            return None
+        return (project, int(number)) if self.name == expected else None
 
     def source(self, sha256: str) -> Path:
         return self.root / layout.inbox.source(sha256)
@@ -64,10 +75,16 @@ class Inbox:
         self._on_change = on_change
         self._observer = Observer()
 
-    def start(self) -> None:
-        """Begin to watch. Raises nothing: without inotify the slow rescan still finds everything."""
+    def start(self, *also: Path) -> None:
+        """Begin to watch. Raises nothing: without inotify the slow rescan still finds everything.
+
+        `also`: folders of our own whose files matter to the agent too.
+        """
+        handler = _Handler(self._on_change)
+        for folder in (self._folder, *also):
+            with contextlib.suppress(OSError):
+                self._observer.schedule(handler, str(folder), recursive=folder == self._folder)
         with contextlib.suppress(OSError):
-            self._observer.schedule(_Handler(self._on_change), str(self._folder), recursive=True)
             self._observer.start()
 
     def stop(self) -> None:
@@ -112,7 +129,8 @@ def _read(path: Path, root: Path) -> tuple[float, Letter]:
         if not stat.S_ISREG(facts.st_mode):
             raise OSError("not a file")
         data = file.read(_TICKET_BYTES)
-    return facts.st_mtime, Letter(path, data, _user_name(facts.st_uid), root)
+    stamp = f"{facts.st_ino}-{facts.st_mtime_ns}"
+    return facts.st_mtime, Letter(path, data, _user_name(facts.st_uid), root, stamp)
 
 
 def _user_name(uid: int) -> str:

@@ -20,7 +20,10 @@ from ludwig.worker.reading import Reading
 from ludwig.worker.slots import Assignment, Leftover
 from ludwig.worker.suspicion import Suspicion
 
-__all__ = ["Machine"]
+__all__ = ["DRAINING", "Machine"]
+
+LOOK_S = 1.0
+DRAINING = "drained by whoever runs this node (ludwig-worker drain --undrain ends it)"
 
 
 class Machine:
@@ -30,9 +33,14 @@ class Machine:
         self._config = config
         self._lock = threading.RLock()
         self._gpus = Gpus() if config.slots == "gpus" else None
-        self._places = slots.start(config.slots, cores=os.cpu_count() or 1)
+        self._places = slots.start(
+            config.slots, cores=os.cpu_count() or 1, beside_gpus=config.cpu_slots
+        )
         self._suspicion = Suspicion()
         self._drain = config.work / "drain"
+        self._looked = float("-inf")
+        self._closed = ""
+        self._disk_free = 0
         self.readings: list[Reading] = []
 
     # --- slots -----------------------------------------------------------------------------------
@@ -49,7 +57,12 @@ class Machine:
 
     @property
     def has_gpus(self) -> bool:
-        return bool(self._places.gpus)
+        return bool(self._places.gpus or self._places.broken)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a GPU is about to be free, or is kept from being used: to be looked at soon."""
+        return any(not gpu.held and not gpu.free for gpu in self._places.gpus)
 
     def take(self, attempt: str, wanted: int | None) -> Assignment | None:
         """A place for an attempt, if there is one now."""
@@ -87,6 +100,10 @@ class Machine:
         """How many such tasks the node runs at once when nothing is in the way."""
         needed = slots.gpus_needed(self._places, wanted)
         return len(self._places.gpus) // needed if needed else self._places.cpus
+
+    def why_not(self, wanted: int | None) -> str:
+        """Why no such task can start right now; empty if one can."""
+        return slots.why_not(self._places, wanted)
 
     def never(self, wanted: int | None) -> str:
         return slots.never(self._places, wanted)
@@ -132,33 +149,43 @@ class Machine:
 
     # --- disk and drain --------------------------------------------------------------------------
 
-    def draining(self) -> bool:
-        return self._drain.exists()
-
+    @property
     def disk_free(self) -> int:
-        try:
-            return shutil.disk_usage(self._config.work).free
-        except OSError:
-            return 0
+        """Bytes, as of the last look."""
+        self.closed()
+        return self._disk_free
 
     def closed(self) -> str:
-        """Why nothing new is claimed just now; empty if it is."""
-        if self.draining():
-            return "draining"
+        """Why nothing new is claimed or started just now; empty if it is. Looks once a second."""
+        with self._lock:
+            if time.monotonic() - self._looked >= LOOK_S:
+                self._closed = self._why_closed()
+                self._looked = time.monotonic()
+            return self._closed
+
+    def look_again(self) -> None:
+        """Something changed: do not answer from memory."""
+        self._looked = float("-inf")
+
+    def _why_closed(self) -> str:
+        if self._drain.exists():
+            return DRAINING
+        work = self._config.work
         try:
-            usage = shutil.disk_usage(self._config.work)
+            usage = shutil.disk_usage(work)
         except OSError as error:
-            return f"the disk of {self._config.work} cannot be used: {error.strerror}"
-        floor = self._config.disk_free_min_gb * 1e9
-        percent = 100.0 * (1 - usage.free / usage.total)
-        if usage.free < floor:
+            self._disk_free = 0
+            return f"the disk of {work} cannot be used: {error.strerror}"
+        self._disk_free = usage.free
+        if usage.free < self._config.disk_free_min_gb * 1e9:
             return (
-                f"only {usage.free / 1e9:.1f} GB free on {self._config.work}, and "
-                f"disk_free_min_gb is {self._config.disk_free_min_gb:g}"
+                f"only {usage.free / 1e9:.1f} GB free on {work}, and disk_free_min_gb is "
+                f"{self._config.disk_free_min_gb:g}"
             )
+        percent = 100.0 * usage.used / max(1, usage.used + usage.free)
         if percent > self._config.disk_max_percent:
             return (
-                f"the disk of {self._config.work} is {percent:.0f} % full, and disk_max_percent "
-                f"is {self._config.disk_max_percent:g}"
+                f"the disk of {work} is {percent:.0f} % full, and disk_max_percent is "
+                f"{self._config.disk_max_percent:g}"
             )
         return ""

@@ -94,6 +94,8 @@ class Places:
 
     slots: Literal["gpus"] | int
     cores: int
+    beside_gpus: int | None = None
+    """`cpu_slots` of worker.toml; None for half the cores."""
     gpus: tuple[GpuPlace, ...] = ()
     attempts: Mapping[str, Assignment] = field(default_factory=dict)
     broken: str = ""
@@ -101,7 +103,10 @@ class Places:
 
     @property
     def cpus(self) -> int:
-        return cpu_slots(self.slots, self.cores, has_gpus=bool(self.gpus or self.broken))
+        has_gpus = bool(self.gpus or self.broken)
+        if self.slots == "gpus" and has_gpus and self.beside_gpus is not None:
+            return self.beside_gpus
+        return cpu_slots(self.slots, self.cores, has_gpus=has_gpus)
 
     @property
     def cpus_free(self) -> int:
@@ -126,9 +131,9 @@ def cpu_slots(slots: Literal["gpus"] | int, cores: int, *, has_gpus: bool) -> in
     return max(1, cores // 2) if has_gpus else max(1, cores)
 
 
-def start(slots: Literal["gpus"] | int, *, cores: int) -> Places:
+def start(slots: Literal["gpus"] | int, *, cores: int, beside_gpus: int | None = None) -> Places:
     """Before anything was read. With a number for `slots` the node's GPUs are left alone."""
-    return Places(slots, cores)
+    return Places(slots, cores, beside_gpus)
 
 
 def observe(

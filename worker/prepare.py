@@ -6,6 +6,7 @@ Fetches and verifies what the drive gives; everything after that is local. Start
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from ludwig import errors, layout, queue
@@ -31,15 +32,26 @@ class Preparer:
     def take_in(self, opened: OpenJob, task: Task, attempt: int, claim: Claim) -> Held:
         """Note on our own disk that this attempt is ours."""
         folder = attempt_folder(self.attempts, opened.job, task.task, attempt)
-        folder.mkdir(mode=0o711, exist_ok=True)
-        held = Held(open_job=opened, task=task, attempt=attempt, claim=claim, folder=folder)
+        try:
+            folder.mkdir(mode=0o711)
+        except FileExistsError:  # of another drive, or of one that was made anew
+            workspace.remove(folder)
+            folder.mkdir(mode=0o711)
+        held = Held(
+            open_job=opened,
+            task=task,
+            attempt=attempt,
+            claim=claim,
+            folder=folder,
+            claimed_at=time.monotonic(),
+        )
         held.tail = self.tail(folder)
         held.save()
         return held
 
-    def tail(self, folder: Path, *, sent: int = 0) -> LogTail:
+    def tail(self, folder: Path) -> LogTail:
         half = int(self._config.log_max_mb * 1e6 / 2)
-        return LogTail(folder / "log", half, half, sent=sent)
+        return LogTail(folder / "log", half, half)
 
     def prepare(self, held: Held) -> None:
         """Make the folder complete. `Malformed` when the drive gives other bytes than promised."""
@@ -64,16 +76,26 @@ class Preparer:
         top = self.workspace(held) / f"{held.open_job.job.package}_runs"
         return [top / run.param_name / run.job_name for run in held.task.runs]
 
-    def place_chunk(self, held: Held) -> None:
-        """Put the task where the script contract looks for it, on the mounted drive."""
+    def place_chunk(self, held: Held, *, isolated: bool) -> None:
+        """Put the task where the script contract looks for it, on the mounted drive.
+
+        An isolated attempt sees its own copy bound over that file, whatever is in it. The file must
+        be there, and must not be replaced: that would take the view from those that run already.
+        """
         job = held.open_job.job
+        self._clear_earlier_runs(held)
+        path = layout.project_files(job.project).seed_chunk(self._config.hostname)
+        if not isolated or not self._drive.exists(path):
+            self._drive.replace(path, (held.folder / "chunk.pkl").read_bytes())
+
+    def _clear_earlier_runs(self, held: Held) -> None:
+        """What an earlier attempt wrote to `runs/` by itself may be half of it."""
+        job = held.open_job.job
+        if held.attempt == 1 or queue.read_done(self._drive, job, held.task.task) is not None:
+            return
         files = layout.project_files(job.project)
-        if held.attempt > 1:
-            # What an earlier attempt wrote there itself may be half of it.
-            for run in held.task.runs:
-                self._drive.remove_folder(files.run(run.param_name, run.job_name))
-        data = (held.folder / "chunk.pkl").read_bytes()
-        self._drive.replace(files.seed_chunk(self._config.hostname), data)
+        for run in held.task.runs:
+            self._drive.remove_folder(files.run(run.param_name, run.job_name))
 
     def seed_chunk(self, held: Held) -> Path:
         """Where a script looks for its chunk, on the mounted drive."""

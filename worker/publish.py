@@ -7,25 +7,31 @@ between; the next task does not wait for any of it.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import queue as fifo
-import secrets
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from ludwig import errors, layout, queue, states
+from ludwig import errors, queue
 from ludwig.drive import Drive
-from ludwig.model import Done, Event, Failure, File
-from ludwig.worker.foreman import Foreman
-from ludwig.worker.held import Bench, Held
-from ludwig.worker.prepare import Preparer, make_storable
-from ludwig.worker.runner import Exit
+from ludwig.model import Done, Event
+from ludwig.worker.bench import Bench
+from ludwig.worker.endings import Endings
+from ludwig.worker.foreman import CONCERNS_THE_JOB, is_gone
+from ludwig.worker.held import Held
+from ludwig.worker.journal import note
+from ludwig.worker.prepare import Preparer
 from ludwig.worker.stream import Events, Streamer
+from ludwig.worker.verdict import Failed, Released, Verdicts
 
 __all__ = ["Publisher"]
 
 log = logging.getLogger(__name__)
+
+PAUSE_S, PAUSE_MAX_S = 0.1, 10.0
 
 
 class Publisher:
@@ -35,22 +41,29 @@ class Publisher:
         self,
         drive: Drive,
         *,
-        host: str,
-        clock: Callable[[], str],
-        foreman: Foreman,
         bench: Bench,
+        verdicts: Verdicts,
+        endings: Endings,
         preparer: Preparer,
         streamer: Streamer,
         events: Events,
+        on_end: Callable[[], None],
     ) -> None:
-        self._drive, self._host, self._clock = drive, host, clock
-        self._foreman, self._bench, self._preparer = foreman, bench, preparer
-        self._streamer, self._events = streamer, events
+        self._drive, self._bench = drive, bench
+        self._verdicts, self._endings, self._preparer = verdicts, endings, preparer
+        self._streamer, self._events, self._on_end = streamer, events, on_end
         self._queue: fifo.SimpleQueue[Held | None] = fifo.SimpleQueue()
+        self._later: list[tuple[float, int, Held]] = []
+        """What cannot be published for a reason of its own, and when to try again."""
+        self._tries: dict[Held, int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self.trouble = ""
         """Why results cannot be published just now."""
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def start(self) -> None:
         self._thread.start()
@@ -62,145 +75,99 @@ class Publisher:
         """Stop after the attempt at hand. What is left is published by the next agent."""
         self._stopping.set()
         self._queue.put(None)
-        self._thread.join(timeout=20)
+        if self._thread.is_alive():
+            self._thread.join(timeout=20)
+
+    # --- its thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            held = self._queue.get()
-            if held is None:
-                return
-            self._see_through(held)
+            held = self._next()
+            if held is not None:
+                self._see_through(held)
+
+    def _next(self) -> Held | None:
+        """The next attempt, in order; what had to be put off when its time has come."""
+        due = self._later[0][0] - time.monotonic() if self._later else None
+        if due is not None and due <= 0:
+            return heapq.heappop(self._later)[2]
+        try:
+            return self._queue.get(timeout=due)
+        except fifo.Empty:
+            return None
 
     def _see_through(self, held: Held) -> None:
-        """Try until it is done. Whatever happens, the results stay on our disk until then."""
-        pause = 0.1
+        """Try until it is done. Whatever happens, the results stay on our disk until then.
+
+        While the drive is away or full, everybody waits in line; what cannot be published for a
+        reason of its own makes room for the others and is tried again later.
+        """
+        pause = PAUSE_S
         while not self._stopping.is_set():
             try:
                 self.publish(held)
-                self.trouble = ""
-                return
+            except CONCERNS_THE_JOB as error:
+                if is_gone(self._drive, held.open_job):
+                    note(log, "dropped", **held.facts, why="its job was removed from the drive")
+                    self._bench.drop(held)
+                    self._on_end()
+                else:
+                    self._put_off(held, str(error))
             except errors.DriveError as error:
-                if str(error) != self.trouble:
-                    log.warning("cannot publish %s: %s", held.name, error)
-                self.trouble = f"{held.name} cannot be published: {error}"
-            except Exception:
+                self._say(held, str(error))
+                self._stopping.wait(pause)
+                pause = min(pause * 2, PAUSE_MAX_S)
+                continue
+            except Exception as error:
                 log.exception("publishing %s", held.name)
-                self.trouble = f"{held.name} cannot be published: see the agent's log"
-            self._stopping.wait(pause)
-            pause = min(pause * 2, 10.0)
+                self._put_off(held, repr(error))
+            else:
+                self._tries.pop(held, None)
+                self.trouble = ""
+            return
+
+    def _say(self, held: Held, why: str) -> None:
+        trouble = f"{held.name} cannot be published: {why}"
+        if trouble != self.trouble:
+            note(log, "not-published", level=logging.WARNING, **held.facts, why=why)
+        self.trouble = trouble
+
+    def _put_off(self, held: Held, why: str) -> None:
+        self._say(held, why)
+        tries = self._tries[held] = self._tries.get(held, 0) + 1
+        due = time.monotonic() + min(PAUSE_MAX_S, PAUSE_S * 2**tries)
+        heapq.heappush(self._later, (due, id(held), held))
+
+    # --- one attempt -----------------------------------------------------------------------------
 
     def publish(self, held: Held) -> None:
         """Bring one attempt to its end. May be repeated."""
-        with suppress(errors.NotFound):  # the job's folder is gone: nobody wants the log
+        with suppress(*CONCERNS_THE_JOB):
             self._streamer.ship(held, final=True)
         done = held.decided()
         if done is None:
-            done = self._decide(held)
-            if done is None:
-                return
-            held.decide(done)
-        self._end(held, done)
+            verdict = self._verdicts.on(held)
+            if isinstance(verdict, Released):
+                self._endings.release(held, verdict.why)
+            elif isinstance(verdict, Failed):
+                self._hand_on(held, verdict.why)
+            else:
+                held.decide(verdict)
+                done = verdict
+        if done is not None:
+            self._end(held, done)
+        self._on_end()
 
-    # --- what it was -----------------------------------------------------------------------------
-
-    def _decide(self, held: Held) -> Done | None:
-        """How the task ends. None when it does not: it is tried again, here or elsewhere."""
-        ending = held.exit
-        if held.stop_wanted:
-            return self._done(held, "stopped", why=f"cancelled while on {self._host}")
-        if held.cause or ending is None or ending.vanished:
-            why = held.cause or "its process vanished (was the machine switched off?)"
-            self._foreman.release(held, why)
-            return None
-        if ending.exit_code == 0:
-            return self._success(held)
-        return self._failure(held, ending)
-
-    def _success(self, held: Held) -> Done:
-        folders = self._preparer.result_folders(held)
-        for folder in folders:
-            for note in make_storable(folder):
-                self._events.note(
-                    held.open_job,
-                    Event(what="note", task=held.task.task, attempt=held.attempt, why=note),
-                )
-        itself = self._written_by_script(held)
-        if itself is not None:
-            return self._done(held, "done", files=itself, moved=False)
-        return self._done(held, "done", files=queue.manifest(folders))
-
-    def _written_by_script(self, held: Held) -> tuple[tuple[File, ...], ...] | None:
-        """The runs that a script put into `runs/` by itself; None if it did not."""
-        job = held.open_job.job
-        if job.contract != "script":
-            return None
-        files = layout.project_files(job.project)
-        targets = [files.run(run.param_name, run.job_name) for run in held.task.runs]
-        listed = [_files_below(self._drive, target) for target in targets]
-        if all(found is None for found in listed):
-            return None
-        folders = self._preparer.result_folders(held)
-        for run, target, folder in zip(held.task.runs, targets, folders, strict=True):
-            queue.ensure_param(
-                self._drive, job.project, run.param_name, held.open_job.params[run.param_name]
-            )
-            self._drive.upload(folder, target)
-        return tuple(tuple(_files_below(self._drive, target) or ()) for target in targets)
-
-    def _failure(self, held: Held, ending: Exit) -> Done | None:
-        why = _why_failed(held, ending)
-        failure = Failure(attempt=held.attempt, host=self._host, why=why)
-        failures = (*held.claim.failures, failure)
-        others = self._foreman.others_serve(held.open_job)
-        verdict = states.after_failure(held.open_job.job, failures, self._host, others=others)
-        log.info("%s failed (%s): %s", held.name, verdict, why)
-        if verdict == "give up":
-            return self._done(held, "failed", why=why, failures=failures)
-        if verdict == "retry" and not self._foreman.closed():
-            self._foreman.claim_again(held, failures)
+    def _hand_on(self, held: Held, why: str) -> None:
+        """Tell that it failed: whoever claims the next attempt, knows of it."""
+        opened = held.open_job
         self._events.note(
-            held.open_job,
-            Event(what="failed", task=held.task.task, attempt=held.attempt, why=why),
+            opened, Event(what="failed", task=held.task.task, attempt=held.attempt, why=why)
         )
-        self._events.ship(held.open_job)
-        self._bench.drop(held)
-        self._foreman.wake()
-        return None
-
-    def _done(
-        self,
-        held: Held,
-        outcome: str,
-        *,
-        why: str = "",
-        failures: tuple[Failure, ...] = (),
-        files: tuple[tuple[File, ...], ...] = (),
-        moved: bool = True,
-    ) -> Done:
-        ending = held.exit
-        job = held.open_job.job
-        return Done(
-            task=held.task.task,
-            attempt=held.attempt,
-            outcome=outcome,  # type: ignore[arg-type]
-            host=self._host,
-            nonce=secrets.token_hex(8),
-            why=why,
-            exit_code=ending.exit_code if ending else None,
-            signal=ending.signal if ending else None,
-            seconds=ending.seconds if ending else 0.0,
-            cpu_seconds=ending.cpu_seconds if ending else 0.0,
-            memory_max=ending.memory_max if ending else 0,
-            started=held.started,
-            ended=self._clock(),
-            files=files,
-            moved=moved,
-            gpu=held.recorder.summary() if held.recorder else None,
-            failures=failures or held.claim.failures,
-            log_path=layout.job_files(job.project, job.job).log_of(held.task.task, held.attempt),
-        )
-
-    # --- to the drive ----------------------------------------------------------------------------
+        with suppress(errors.DriveError):  # it stays for the next time
+            self._events.ship(opened)
+        self._bench.drop(held, keep=True)
+        opened.look_soon()
 
     def _end(self, held: Held, done: Done) -> None:
         opened = held.open_job
@@ -216,44 +183,5 @@ class Publisher:
         if won:
             ended = Event(what="ended", task=done.task, attempt=done.attempt, done=done)
             self._events.note(opened, ended)
-            log.info("%s ended: %s", held.name, done.outcome)
-        else:
-            log.info("%s had been ended by another node", held.name)
-        self._bench.drop(held)
-        self._foreman.wake()
-
-
-def _files_below(drive: Drive, folder: str, prefix: str = "") -> list[File] | None:
-    """The files of a folder on the drive; None if there is no such folder."""
-    try:
-        entries = drive.scan(folder)
-    except errors.NotFound:
-        return None
-    found: list[File] = []
-    for entry in sorted(entries):
-        if entry.is_folder:
-            path = f"{folder}/{entry.name}"
-            found += _files_below(drive, path, f"{prefix}{entry.name}/") or []
-        else:
-            found.append(File(f"{prefix}{entry.name}", entry.size))
-    return found
-
-
-def _why_failed(held: Held, ending: Exit) -> str:
-    how = f"signal {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
-    if ending.signal == 9:
-        how += " (killed: out of memory?)"
-    last = ending.error or _last_line(held)
-    return f"{how}: {last}" if last else how
-
-
-def _last_line(held: Held) -> str:
-    """The last line a job printed: most often the exception."""
-    try:
-        with (held.folder / "log").open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 4096))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
+        note(log, "ended", **held.facts, outcome=done.outcome if won else "by-another-node")
+        self._bench.drop(held, keep=won and done.outcome == "failed")

@@ -1,30 +1,48 @@
 """What goes to the drive while a task runs: its log, its GPU samples, and the node's events.
 
 One writer per file, appends only, at offsets it knows: a repeated append is harmless, so nothing is
-lost or doubled when the drive goes away in between. Owns `logs/`, `gpu/` and `events/` of every job
-for this node.
+lost or doubled when the drive goes away in between, or when the next agent begins anew. Owns
+`logs/`, `gpu/` and `events/` of every job for this node.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+import msgspec
+
 from ludwig import codec, errors, layout
 from ludwig.drive import Drive
 from ludwig.model import Event
+from ludwig.worker.bench import Bench
 from ludwig.worker.held import Held, OpenJob
 
 __all__ = ["Events", "Streamer"]
+
+log = logging.getLogger(__name__)
+
+STREAM_S = 0.5
+AWAY_S = 2.0
 
 
 class Events:
     """The event files of this node: one per job and per life of the agent."""
 
-    def __init__(self, drive: Drive, *, host: str, boot: str, clock: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        drive: Drive,
+        *,
+        host: str,
+        boot: str,
+        clock: Callable[[], str],
+        on_note: Callable[[], None] = lambda: None,
+    ) -> None:
         self._drive = drive
         self._host, self._boot, self._clock = host, boot, clock
+        self._on_note = on_note
         self._lock = threading.Lock()
         self._shipping = threading.Lock()
         self._waiting: dict[tuple[str, int], list[bytes]] = {}
@@ -32,19 +50,22 @@ class Events:
 
     def note(self, open_job: OpenJob, event: Event) -> None:
         """Take down an event. It reaches the drive with the next `ship`."""
-        key = (open_job.job.project, open_job.job.job)
-        line = codec.encode(_at(event, self._clock()))
+        line = codec.encode(msgspec.structs.replace(event, at=self._clock()))
         with self._lock:
-            self._waiting.setdefault(key, []).append(line)
+            self._waiting.setdefault(_key(open_job), []).append(line)
+        self._on_note()
 
     def ship(self, open_job: OpenJob | None = None) -> None:
         """Append what is waiting (of one job). What fails stays for the next time."""
         with self._shipping:
-            with self._lock:
-                keys = list(self._waiting)
+            keys = list(self._waiting) if open_job is None else [_key(open_job)]
             for key in keys:
-                if open_job is None or key == (open_job.job.project, open_job.job.job):
+                try:
                     self._ship_one(key)
+                except (errors.NotFound, errors.WrongKind, errors.NoPermission):
+                    # That job's folder is gone or spoilt: the others' events still matter.
+                    with self._lock:
+                        self._waiting.pop(key, None)
 
     def _ship_one(self, key: tuple[str, int]) -> None:
         with self._lock:
@@ -65,22 +86,58 @@ class Events:
         return bool(self._waiting)
 
 
-def _at(event: Event, when: str) -> Event:
-    return Event(
-        what=event.what,
-        at=when,
-        task=event.task,
-        attempt=event.attempt,
-        why=event.why,
-        done=event.done,
-    )
+def _key(open_job: OpenJob) -> tuple[str, int]:
+    return open_job.job.project, open_job.job.job
 
 
 class Streamer:
-    """Appends the new part of logs and GPU samples. Called about twice a second, and at the end."""
+    """Appends the new part of logs and GPU samples twice a second while something runs."""
 
-    def __init__(self, drive: Drive) -> None:
-        self._drive = drive
+    def __init__(self, drive: Drive, bench: Bench, events: Events) -> None:
+        self._drive, self._bench, self._events = drive, bench, events
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="streamer", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after what is on its way; the next agent goes on."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=20)
+
+    def wake(self) -> None:
+        """There is something to stream."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause = STREAM_S
+            try:
+                self.round()
+            except errors.DriveError:
+                pause = AWAY_S
+            except Exception:
+                log.exception("streamer stumbled")
+                pause = AWAY_S
+            self._stopping.wait(pause)
+            if not self._bench.running() and not self._events.waiting():
+                self._wake.wait()
+            self._wake.clear()
+
+    def round(self) -> None:
+        """Bring the drive up to date."""
+        for held in self._bench.running():
+            with suppress(errors.NotFound, errors.WrongKind, errors.NoPermission):
+                self.ship(held)
+        self._events.ship()
 
     def ship(self, held: Held, *, final: bool = False) -> None:
         """Bring the drive up to date about one attempt. Raises `DriveError`; may be repeated."""
@@ -101,8 +158,9 @@ class Streamer:
             held.tail.sent_to(part)
 
     def _gpu(self, held: Held, files: layout.JobFiles) -> None:
-        path = held.folder / "gpu.csv"
-        with suppress(FileNotFoundError), path.open("rb") as file:
+        if held.recorder is None:
+            return
+        with suppress(FileNotFoundError), (held.folder / "gpu.csv").open("rb") as file:
             file.seek(held.gpu_sent)
             data = file.read()
             data = data[: data.rfind(b"\n") + 1]
@@ -110,12 +168,3 @@ class Streamer:
                 target = files.gpu_of(held.task.task, held.attempt)
                 self._drive.append(target, data, at=held.gpu_sent)
                 held.gpu_sent += len(data)
-
-
-def quietly(action: Callable[[], None]) -> bool:
-    """Do something on the drive that can wait. False when it has to be tried again."""
-    try:
-        action()
-    except errors.DriveError:
-        return False
-    return True

@@ -1,0 +1,235 @@
+"""Which attempts this node claims: its own chunk first, then others', then what others left.
+
+Decides with the pure functions of `ludwig.states`; owns what is known of other nodes. Called by the
+foreman's thread, and by the publisher's for the next attempt at what failed; one lock keeps them
+apart, and nobody else may wait for it: it is held during calls to the drive.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from ludwig import queue, states
+from ludwig.config import WorkerConfig
+from ludwig.drive import Drive
+from ludwig.model import Claim, Event, Failure, Task
+from ludwig.nodes import Observer
+from ludwig.worker.bench import Bench
+from ludwig.worker.endings import Endings
+from ludwig.worker.held import OpenJob
+from ludwig.worker.journal import note
+from ludwig.worker.machine import Machine
+from ludwig.worker.prepare import Preparer
+from ludwig.worker.stream import Events
+
+__all__ = ["Claims"]
+
+log = logging.getLogger(__name__)
+
+HELP_LOOK_S = 1.0
+"""How old a listing of claims may be when helping another node."""
+WHY_LIMIT = 900
+
+
+class Claims:
+    """Puts what it claims on the bench."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        drive: Drive,
+        *,
+        boot: str,
+        machine: Machine,
+        bench: Bench,
+        events: Events,
+        preparer: Preparer,
+        endings: Endings,
+        beat_counter: Callable[[], int],
+    ) -> None:
+        self._config, self._drive, self._boot = config, drive, boot
+        self._host = config.hostname
+        self._machine, self._bench = machine, bench
+        self._events, self._preparer, self._endings = events, preparer, endings
+        self._beat_counter = beat_counter
+        self.lock = threading.RLock()
+        self.observer = Observer(drive, silent_s=config.drive.node_silent_s)
+        self.look_s = max(0.2, min(15.0, config.drive.node_silent_s / 8))
+        """How often a job is looked at as a whole."""
+
+    # --- how much ------------------------------------------------------------------------------
+
+    def wants_more(self, opened: OpenJob) -> bool:
+        """Whether one more task of the job could start now, or soon when there is plenty."""
+        if not self._machine.may_claim(opened.key, self.others_fine(opened)):
+            return False
+        wanted = opened.job.gpus
+        waiting = running = 0
+        for held in self._bench.all():
+            if held.open_job.job.gpus == wanted:
+                waiting += held.phase == "waiting"
+                running += held.phase == "running"
+        if waiting < self._machine.room(wanted):
+            return True
+        # Ahead of time only for slots that our own tasks will free: others' we know nothing about.
+        ahead = min(running, self._machine.slots(wanted))
+        return waiting < ahead and self._plentiful(opened)
+
+    def _plentiful(self, opened: OpenJob) -> bool:
+        """Whether so much is left that a claim made early takes nothing from anybody."""
+        left = len(opened.tasks) - len(opened.view.claims)
+        beats = (self.observer.beat(host) for host in opened.job.chunks)
+        slots = sum(max(1, b.slots.gpus or b.slots.cpus) for b in beats if b is not None)
+        return left > 2 * max(slots, self._machine.slots(opened.job.gpus))
+
+    def others_fine(self, opened: OpenJob) -> bool:
+        """Whether some other node has not set the job aside: else the job itself is at fault."""
+        now = time.monotonic()
+        for host in opened.job.chunks:
+            if host != self._host and not self.observer.silent(host, now):
+                beat = self.observer.beat(host)
+                if beat is not None and opened.key not in beat.set_aside:
+                    return True
+        return False
+
+    # --- what nobody has claimed ---------------------------------------------------------------
+
+    def claim_next(self, opened: OpenJob) -> bool:
+        """Claim one task of a job that nobody has claimed yet. False when there is none."""
+        with self.lock:
+            return any(
+                self._claim(opened, opened.tasks[task][1], 1) for task in self._unclaimed(opened)
+            )
+
+    def _unclaimed(self, opened: OpenJob) -> Iterator[int]:
+        """Home first; then, having looked, from the back of who has most left."""
+        view = opened.view
+        # Kept from call to call, so that a long chunk is not gone through anew for every task.
+        opened.home_tasks = opened.home_tasks or states.claimable(view, self._host)
+        for task in opened.home_tasks:
+            if opened.tasks[task][0] != self._host:
+                break
+            if self._is_open(opened, task):
+                yield task
+        opened.home_tasks = None
+        if opened.job.balance:
+            self._look_before_helping(opened)
+            others = states.claimable(view, self._host)
+        else:
+            others = states.left_over(view, self.observer, self._host, time.monotonic())
+        for task in others:
+            if self._is_open(opened, task):
+                yield task
+
+    def _is_open(self, opened: OpenJob, task: int) -> bool:
+        view = opened.view
+        return task not in view.claims and task not in view.done and not view.stopped(task)
+
+    def _look_before_helping(self, opened: OpenJob) -> None:
+        now = time.monotonic()
+        if now - opened.claims_seen >= HELP_LOOK_S:
+            opened.view.look_at_claims()
+            opened.view.look_at_ends()
+            opened.claims_seen = now
+
+    def _claim(
+        self,
+        opened: OpenJob,
+        task: Task,
+        attempt: int,
+        *,
+        why: str = "",
+        failures: tuple[Failure, ...] = (),
+    ) -> bool:
+        """Claim one attempt; on success it is on the bench, and prepared a little later."""
+        quarantined, _, set_aside = self._machine.suspicion()
+        with self._bench.intend(opened.job, task.task, attempt):
+            claim = Claim(
+                host=self._host,
+                boot=self._boot,
+                beat=self._beat_counter(),
+                nonce=secrets.token_hex(8),
+                why=why[:WHY_LIMIT],
+                failures=failures,
+            )
+            won = queue.claim(self._drive, opened.job, task.task, attempt, claim)
+            opened.view.claims[task.task] = max(attempt, opened.view.claims.get(task.task, 0))
+            if not won:
+                return False
+            held = self._preparer.take_in(opened, task, attempt, claim)
+            held.trial = quarantined or opened.key in set_aside
+            self._bench.add(held)
+        self._events.note(opened, Event(what="claimed", task=task.task, attempt=attempt, why=why))
+        self._machine.claimed(opened.key)
+        note(log, "claimed", **held.facts, why=why)
+        return True
+
+    # --- what failed ---------------------------------------------------------------------------
+
+    def claim_again(
+        self, opened: OpenJob, task: Task, attempt: int, failures: tuple[Failure, ...]
+    ) -> bool:
+        """The next attempt at a task that failed here."""
+        if self._machine.closed():
+            return False
+        last = failures[-1]
+        why = f"attempt {last.attempt} failed on {last.host}: {last.why}"
+        with self.lock:
+            return self._claim(opened, task, attempt, why=why, failures=failures)
+
+    def others_serve(self, opened: OpenJob) -> bool:
+        """Whether another node works on this job, as far as one can tell. Looks anew."""
+        with self.lock:
+            now = time.monotonic()
+            self.observer.look(now, read=opened.job.chunks)
+            opened.view.look_at_events()
+            return bool(states.others_serving(opened.view, self.observer, self._host, now))
+
+    # --- what others left ----------------------------------------------------------------------
+
+    def look_at_nodes(self, jobs: list[OpenJob]) -> None:
+        """How the nodes of these jobs are."""
+        with self.lock:
+            now = time.monotonic()
+            hosts = {host for opened in jobs for host in opened.job.chunks}
+            self.observer.first_look(hosts, now)
+            self.observer.look(now, read=hosts)
+
+    def look(self, opened: OpenJob) -> None:
+        """Look at a job as a whole."""
+        with self.lock:
+            opened.view.refresh()
+            opened.refreshed = opened.claims_seen = time.monotonic()
+
+    def take_over(self, opened: OpenJob) -> None:
+        """Claim what dead or failing nodes left; end what is cancelled and held by nobody."""
+        now = time.monotonic()
+        with self.lock:
+            for retake in list(states.retakes(opened.view, self.observer, self._host, now)):
+                self._retake(opened, retake, now)
+            for task, attempt, why in list(states.abandoned_stops(opened.view, self.observer, now)):
+                if not self._is_held(opened, task, attempt):
+                    self._endings.end(opened, opened.tasks[task][1], attempt, "stopped", why)
+
+    def _is_held(self, opened: OpenJob, task: int, attempt: int) -> bool:
+        """Whether it is ours, and perhaps about to be published."""
+        return self._bench.has((opened.job.project, opened.job.job, task, attempt))
+
+    def _retake(self, opened: OpenJob, retake: states.Retake, now: float) -> None:
+        if self._is_held(opened, retake.task, retake.attempt - 1):
+            return
+        spec, failures = opened.tasks[retake.task][1], retake.failures
+        if retake.lost:
+            why = f"tried too often: {retake.why}"
+            self._endings.end(opened, spec, retake.attempt - 1, "lost", why, failures)
+        elif len(failures) > opened.job.retries and failures[-1].host == self._host:
+            # It had its tries here: another node's turn, if there is one.
+            if not states.others_serving(opened.view, self.observer, self._host, now):
+                why = failures[-1].why
+                self._endings.end(opened, spec, retake.attempt - 1, "failed", why, failures)
+        elif not self._machine.closed() and self.wants_more(opened):
+            self._claim(opened, spec, retake.attempt, why=retake.why, failures=failures)
