@@ -6,6 +6,7 @@ import itertools
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,23 @@ class LabDrive:
         self._params[number] = params
         return job
 
+    def params_of(self, job: Job) -> dict[str, dict[str, Any]]:
+        return self._params[job.job]
+
+    def adopt(self, number: int, params: dict[str, dict[str, Any]]) -> Job:
+        """A job that another process submitted."""
+        self._params[number] = params
+        return queue.read_job(self.drive, self.project, number)
+
+    def finish_all(self, job: Job, results: Mapping[int, Sequence[Mapping[str, Content]]]) -> None:
+        """End many tasks, several at a time: most of it is waiting for the disk."""
+        with ThreadPoolExecutor(8) as pool:
+            ends = pool.map(
+                lambda task: self.finish(job, task, *results[task], tell=False), results
+            )
+            events = [Event(what="ended", task=d.task, attempt=1, done=d) for d in ends]
+        self.tell(job, *events)
+
     def finish(
         self,
         job: Job,
@@ -133,8 +151,8 @@ class LabDrive:
             self.tell(job, Event(what="ended", task=task, attempt=1, done=done))
         return done
 
-    def tell(self, job: Job, event: Event) -> None:
-        line = codec.encode(event)
+    def tell(self, job: Job, *events: Event) -> None:
+        line = b"".join(codec.encode(event) for event in events)
         at = self._offsets.get(job.job, 0)
         path = layout.job_files(self.project, job.job).events_of(self.host, self.boot)
         self.drive.append(path, line, at=at)
