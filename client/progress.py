@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -134,7 +135,8 @@ class TerminalBar:
         if words := self._pace.words(status, self._clock()):
             right.append(f"  {words}", style="dim")
         line.add_row(f"job {status.job}  ", bar, right)
-        return Group(line, Text(moment.note, style="yellow")) if moment.note else line
+        bar_line = Padding(line, (0, 3, 0, 0))  # room for the ^C that a terminal shows
+        return Group(bar_line, Text(moment.note, style="yellow")) if moment.note else bar_line
 
 
 class NotebookBar:

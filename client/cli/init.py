@@ -23,7 +23,7 @@ def init(
     url: Annotated[
         str | None,
         typer.Option(
-            "--url", metavar="URL", help="smb://host/share[/folder], or a path.", show_default=False
+            "--url", metavar="URL", help="smb://host/share, or a path.", show_default=False
         ),
     ] = None,
     user: Annotated[
@@ -32,7 +32,7 @@ def init(
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option("--node", metavar="NAME[=ADDRESS]", help="A node; may be repeated."),
+        typer.Option("--node", metavar="NAME=ADDRESS", help="A node; the address may be left out."),
     ] = None,
     project: Annotated[
         str | None,

@@ -66,10 +66,9 @@ def epilog(example: str, *variables: str) -> str:
 
 
 def console() -> Console:
-    """For what a command says on stdout."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=PIPE_WIDTH)
+    """For what a command says on stdout. What users and nodes wrote is text, never markup."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
