@@ -169,10 +169,14 @@ def test_any_parameters_decode_or_are_malformed(named: dict[str, dict[str, Any]]
     assert all(isinstance(params, dict) for params in decoded.values())
 
 
-@pytest.mark.parametrize("value", [10**5000, "\udcff", object(), {"a": {1, 2}}, [lambda: 1]])
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, "\udcff", object(), {"a": {1, 2}}, [len]],
+    ids=["huge", "surrogate", "object", "set", "function"],
+)
 def test_what_cannot_be_sent_is_refused_by_name(value: object) -> None:
     for send in (codec.params_hash, codec.to_yaml, lambda p: codec.encode_params({"p": p})):
-        with pytest.raises(errors.ParameterError, match="learning_rate|a parameter|p"):
+        with pytest.raises(errors.ParameterError, match="learning_rate"):
             send({"learning_rate": value})
 
 
