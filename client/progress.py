@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
-from rich.padding import Padding
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -135,7 +135,8 @@ class TerminalBar:
         if words := self._pace.words(status, self._clock()):
             right.append(f"  {words}", style="dim")
         line.add_row(f"job {status.job}  ", bar, right)
-        bar_line = Padding(line, (0, 3, 0, 0))  # room for the ^C that a terminal shows
+        # Room for the ^C that a terminal shows: else it would wrap, and the bar stay behind.
+        bar_line = Constrain(line, max(20, self._live.console.width - 3))
         return Group(bar_line, Text(moment.note, style="yellow")) if moment.note else bar_line
 
 
