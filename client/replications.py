@@ -1,26 +1,27 @@
 """How many replications of each configuration there are or will be: `reps` is a target total.
 
-Counts what has finished, and what is queued or running, in every job of a project; takes in runs
-that the old system left behind. Owns nothing on the drive but, through `registry.py`, the plans.
+Counts what is in `runs/`, and what is queued or running in every job of a project. Owns nothing on
+the drive.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
 
-from ludwig import codec, errors, layout, queue
+from ludwig import errors, layout, queue
 from ludwig.drive import Drive
+from ludwig.layout import is_run
 from ludwig.model import Job, Origin
 from ludwig.registry import Registry
 from ludwig.view import JobView
 
-__all__ = ["Census", "count_legacy", "is_dead", "legacy_names", "take_census", "this_process"]
+__all__ = ["Census", "is_dead", "take_census", "this_process"]
 
 PATIENCE_S = 15.0
 """How long a submission that promised runs may take until its job is there."""
@@ -28,19 +29,55 @@ PATIENCE_S = 15.0
 
 @dataclass
 class Census:
-    """What a project has and expects, by param_name."""
+    """What a project has and expects: names of runs, by param_name."""
 
-    counted: Counter[str] = field(default_factory=Counter)
-    """Finished, running or queued replications."""
-    job_names: dict[str, set[str]] = field(default_factory=dict)
-    """Those of our jobs, whatever became of them."""
+    finished: dict[str, dict[str, Job]] = field(default_factory=dict)
+    """Of tasks that ended well, with the job of each."""
+    expected: dict[str, set[str]] = field(default_factory=dict)
+    """Of tasks that are queued or running; and of those that ended well without leaving a file."""
+    failed: dict[str, set[str]] = field(default_factory=dict)
+    """Of tasks that ended otherwise. A script may have left half a run in `runs/`."""
     open_views: list[JobView] = field(default_factory=list)
     """Jobs with tasks that have not ended."""
 
-    def needed(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """What is missing for each configuration to have its target total."""
-        missing = {name: total - self.counted[name] for name, total in wanted.items()}
+    def needed(self, drive: Drive, project: str, wanted: Mapping[str, int]) -> dict[str, int]:
+        """What is missing for each configuration to have its target total.
+
+        Finished is what is in `runs/`, whoever put it there. So a run that somebody removed does
+        not count, and one of the old system does.
+        """
+        there = self._runs(drive, project, wanted)
+        missing = {}
+        for name, total in wanted.items():
+            runs = there.get(name, set()) - self.failed.get(name, set())
+            missing[name] = total - len(runs | self.expected.get(name, set()))
         return {name: count for name, count in missing.items() if count > 0}
+
+    def _runs(self, drive: Drive, project: str, names: Iterable[str]) -> dict[str, set[str]]:
+        """What is in `runs/`, once what ended well but is not there yet has been moved: its node
+        died, or is about to do it."""
+        there = _list_runs(drive, project, names)
+        late: dict[int, Job] = {}
+        behind: set[str] = set()
+        for name in names:
+            for run, job in self.finished.get(name, {}).items():
+                if run not in there.get(name, ()):
+                    late[job.job] = job
+                    behind.add(name)
+        for job in late.values():
+            queue.roll_forward(drive, job)
+        return {**there, **_list_runs(drive, project, behind)} if late else there
+
+
+def _list_runs(drive: Drive, project: str, names: Iterable[str]) -> dict[str, set[str]]:
+    """param_name → the names of its runs, of those that have a folder."""
+    files = layout.project_files(project)
+    runs: dict[str, set[str]] = {}
+    with suppress(errors.NotFound):
+        for name in set(names).intersection(drive.list(files.runs)):
+            with suppress(errors.NotFound, errors.WrongKind):
+                runs[name] = {found for found in drive.list(files.param(name)) if is_run(found)}
+    return runs
 
 
 def take_census(
@@ -53,7 +90,7 @@ def take_census(
     clock: Callable[[], float] = time.monotonic,
     jobs: dict[int, Job | None] | None = None,
 ) -> Census:
-    """Count everything that the jobs in the registry promised.
+    """Look at everything that the jobs in the registry promised.
 
     A job that was promised and is not there yet gets some seconds to appear; then its submission
     is taken for dead and abandoned, so that it cannot appear later.
@@ -125,46 +162,15 @@ def is_dead(by: str) -> bool:
 def _count(census: Census, view: JobView) -> None:
     still_open = False
     for number, (_, task) in view.job.tasks().items():
-        if number in view.done:
-            done = view.end_of(number)
-            good = done is not None and done.outcome == "done"
-        else:
-            good = not view.stopped(number)
-            still_open = still_open or good
-        for run in task.runs:
-            census.job_names.setdefault(run.param_name, set()).add(run.job_name)
-            census.counted[run.param_name] += good
+        done = view.end_of(number)
+        waits = number not in view.done and not view.stopped(number)
+        still_open = still_open or waits
+        for index, run in enumerate(task.runs):
+            if done is not None and done.outcome == "done" and any(done.files[index : index + 1]):
+                census.finished.setdefault(run.param_name, {})[run.job_name] = view.job
+            elif waits or (done is not None and done.outcome == "done"):
+                census.expected.setdefault(run.param_name, set()).add(run.job_name)
+            else:
+                census.failed.setdefault(run.param_name, set()).add(run.job_name)
     if still_open:
         census.open_views.append(view)
-
-
-def count_legacy(drive: Drive, registry: Registry, census: Census, names: Iterable[str]) -> None:
-    """Add the finished runs of the old system: folders in `runs/` that no job of ours made."""
-    files = layout.project_files(registry.project)
-    for name in registry.imported.intersection(names):
-        try:
-            folders = drive.list(files.param(name))
-        except errors.NotFound:
-            continue
-        ours = census.job_names.get(name, set())
-        census.counted[name] += sum("num" in folder and folder not in ours for folder in folders)
-
-
-def legacy_names(drive: Drive, registry: Registry) -> dict[str, str]:
-    """Configurations in `runs/` that no plan knows: param_name → hash. Unreadable ones are skipped,
-    but their number stays taken."""
-    files = layout.project_files(registry.project)
-    try:
-        found = drive.list(files.runs)
-    except errors.NotFound:
-        return {}
-    names: dict[str, str] = {}
-    for name in found:
-        if layout.parse_param(name) is None or name in registry.names:
-            continue
-        path = files.param2val(name)
-        try:
-            names[name] = codec.params_hash(codec.from_yaml(drive.read(path), path))
-        except (errors.NotFound, errors.Malformed, errors.ParameterError):
-            names[name] = codec.sha256(f"unreadable {name}".encode())
-    return names

@@ -260,7 +260,7 @@ def _add_strangers(drive: Drive, project: str, found: Found) -> None:
     if gone:
         found.removed = [run.folder for run in gone]
         found.runs = [r for r in found.runs if (r.param_name, r.job_name) in there]
-    strangers = sorted(s for s in there - found.known if "num" in s[1])
+    strangers = sorted(s for s in there - found.known if layout.is_run(s[1]))
     unnamed = sorted({name for name, _ in strangers} - found.params.keys())
     named = in_parallel(lambda n: _params(drive, files.param2val(n), found), unnamed)
     found.params.update(zip(unnamed, named, strict=True))

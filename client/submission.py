@@ -45,6 +45,8 @@ class Submission:
     balance: bool = True
     extra_ps: Sequence[Path] = ()
     """Sent along with the source, but the entry is not looked for there."""
+    again: bool = False
+    """Run `reps` of each whatever is there: for trying things out."""
     root: Path = field(default_factory=Path.cwd)
 
     def check(self) -> None:

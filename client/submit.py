@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ludwig import errors, layout, registry
-from ludwig.client import data, replications, sweep
+from ludwig.client import data, legacy, replications, sweep
 from ludwig.client.contract import contract_of
 from ludwig.client.delivery import (
     Progress,
@@ -101,6 +101,7 @@ class _Order:
         """Do it. Raises before or after, never between a job and its promise."""
         known = registry.read_registry(self.drive, self.project)
         self._import_legacy(known)
+        configurations = legacy.known_as(configurations, known)
         number = registry.reserve_job(self.drive, self.project)
         needed = self._promise(known, configurations, number)
         completed, more = complete_earlier(
@@ -154,8 +155,9 @@ class _Order:
             self.census = replications.take_census(
                 self.drive, current, origin=self.origin, nonce=self.nonce, jobs=records
             )
-            replications.count_legacy(self.drive, current, self.census, wanted)
-            return fresh, self.census.needed(wanted)
+            if self.submission.again:
+                return fresh, wanted
+            return fresh, self.census.needed(self.drive, self.project, wanted)
 
         return registry.promise(
             self.drive, known, decide, job=number, nonce=self.nonce, by=replications.this_process()
@@ -165,7 +167,7 @@ class _Order:
         """Give the old system's configurations their place in the plans, once."""
 
         def decide(current: registry.Registry) -> tuple[Mapping[str, str], Mapping[str, int]]:
-            return replications.legacy_names(self.drive, current), {}
+            return legacy.legacy_names(self.drive, current), {}
 
         registry.promise(self.drive, known, decide, job=0, nonce=f"{self.nonce}-old")
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ludwig import codec, errors, layout
 from ludwig.model import Chunk, Run, Task
+from ludwig.sweep import expand
 
 __all__ = ["Configuration", "check_params", "chunks", "grid", "shares"]
 
@@ -35,11 +36,11 @@ def grid(**values: Any) -> list[Params]:
     >>> grid(lr=[0.1, 0.2], hidden=64)
     [{'lr': 0.1, 'hidden': 64}, {'lr': 0.2, 'hidden': 64}]
     """
-    axes = [value if isinstance(value, list) else [value] for value in values.values()]
-    for name, axis in zip(values, axes, strict=True):
+    axes = {name: value if isinstance(value, list) else [value] for name, value in values.items()}
+    for name, axis in axes.items():
         if not axis:
             raise errors.ParameterError(f"{name}=[] leaves nothing to run: give it a value.")
-    return [dict(zip(values, point, strict=True)) for point in itertools.product(*axes)]
+    return expand(axes, values)
 
 
 def check_params(param2val_list: Sequence[Mapping[str, Any]]) -> list[Configuration]:

@@ -37,6 +37,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_BYTES = 512 * 1024 * 1024
 MAX_YAML_BYTES = 4 * 1024 * 1024
+MAX_YAML_NODES = 1_000_000
 MAX_DEPTH = 64
 MAX_INT_BITS = 10_000
 
@@ -322,7 +323,7 @@ def from_yaml(text: bytes | str, path: str) -> dict[str, Any]:
     if len(text) > MAX_YAML_BYTES:
         raise errors.Malformed(path, f"larger than {MAX_YAML_BYTES:,} bytes")
     try:
-        _refuse_aliases(text, path)
+        _check_growth(text, path)
         value = yaml.load(text, Loader=_TupleLoader)  # noqa: S506 – a safe loader plus tuples
     except errors.Malformed:
         raise
@@ -335,18 +336,32 @@ def from_yaml(text: bytes | str, path: str) -> dict[str, Any]:
     return value
 
 
-def _refuse_aliases(text: bytes | str, path: str) -> None:
-    """A few lines of nested aliases grow to gigabytes; deep nesting overflows the C stack."""
-    depth = 0
+def _check_growth(text: bytes | str, path: str) -> None:
+    """A few lines of nested aliases grow to gigabytes; deep nesting overflows the C stack.
+
+    Some aliases must be: PyYAML writes them where one object is the value of two parameters.
+    """
+    anchored: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []
+    size = 0
     for event in _events(text):
         if isinstance(event, yaml.AliasEvent):
-            raise errors.Malformed(path, "YAML aliases are not allowed here")
-        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise errors.Malformed(path, "nested too deep")
+            size += anchored.get(event.anchor or "", MAX_YAML_NODES)  # one that holds itself is endless
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            open_nodes.append((event.anchor, size))
+            size += 1
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            depth -= 1
+            anchor, before = open_nodes.pop()
+            if anchor is not None:
+                anchored[anchor] = size - before
+        elif isinstance(event, yaml.ScalarEvent):
+            size += 1
+            if event.anchor is not None:
+                anchored[event.anchor] = 1
+        if len(open_nodes) > MAX_DEPTH:
+            raise errors.Malformed(path, "nested too deep")
+        if size >= MAX_YAML_NODES:
+            raise errors.Malformed(path, f"more than {MAX_YAML_NODES:,} values")
 
 
 def _events(text: bytes | str) -> Iterator[Any]:

@@ -29,6 +29,7 @@ __all__ = [
     "check_project",
     "check_relative",
     "inbox",
+    "is_run",
     "job_files",
     "parse_attempt",
     "parse_beat",
@@ -55,6 +56,7 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _WINDOWS_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?")
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
 _BOOT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MANGLED = re.compile(r"[0-9A-Z_]{1,6}~[0-9A-Z]")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
@@ -157,6 +159,12 @@ def parse_job(name: str) -> int | None:
 def parse_param(name: str) -> int | None:
     """The number in `param_001`, or in an old drive's `param_1`."""
     return _number(name.removeprefix("param_")) if name.startswith("param_") else None
+
+
+def is_run(name: str) -> bool:
+    """Whether a folder in `runs/param_…` is a run. Those of the old system have colons in their
+    names, which a file server that speaks SMB may show as eight characters of its own."""
+    return "num" in name or _MANGLED.fullmatch(name) is not None
 
 
 def parse_plan(name: str) -> int | None:

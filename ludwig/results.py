@@ -109,7 +109,7 @@ def _configurations(drive: Drive, folder: str) -> Iterator[tuple[str, dict[str, 
         with suppress(errors.NotFound, errors.WrongKind, errors.Malformed):
             path = f"{place}/param2val.yaml"
             params = codec.from_yaml(drive.read(path), path)
-            runs = [e.name for e in drive.scan(place) if e.is_folder and "num" in e.name]
+            runs = [e.name for e in drive.scan(place) if e.is_folder and layout.is_run(e.name)]
             if runs:
                 yield name, params, sorted(runs)
 
@@ -143,7 +143,7 @@ def _local(drive: Drive, place: str, runs: Sequence[str]) -> Path:
     for run in runs:
         _copy(target / run, lambda scratch, run=run: drive.download(f"{place}/{run}", scratch))
     for stale in target.iterdir():
-        if "num" in stale.name and stale.is_dir() and stale.name not in runs:
+        if layout.is_run(stale.name) and stale.is_dir() and stale.name not in runs:
             shutil.rmtree(stale, ignore_errors=True)
     return target
 
