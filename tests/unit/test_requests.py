@@ -1,0 +1,80 @@
+"""What looking at a job costs the file server: it grows with the nodes, not with the tasks."""
+
+from pathlib import Path
+
+import pytest
+
+from ludwig import codec, layout, queue, states
+from ludwig.drives.folder import FolderDrive
+from ludwig.model import Beat, Claim, Done, Event, Job, RunningAttempt
+from ludwig.nodes import Observer, write_beat
+from ludwig.view import JobView
+from tests.hooked_drive import Count, HookedDrive
+from tests.simsubmit import job_record
+
+RUNNING = 4
+
+
+def busy_job(folder: Path, tasks: int, nodes: int) -> tuple[FolderDrive, Job]:
+    """A job in the middle of its life: most has ended, every node runs some, the rest waits."""
+    drive = FolderDrive(folder)
+    hosts = [f"node{number}" for number in range(nodes)]
+    job, chunks, params = job_record(
+        "trees",
+        1,
+        {"param_001": {"lr": 1}},
+        {"param_001": tasks},
+        hosts=hosts,
+        nonce="12345678",
+        stamp="2026-11-18-10-00-00",
+    )
+    queue.publish_job(drive, job, chunks, params)
+    drive.make_folders(layout.NODES)
+    files = layout.job_files("trees", 1)
+    root = Path(drive.where)
+    for host in hosts:
+        mine = [task.task for task in job.chunks[host].tasks]
+        ended, running = mine[: len(mine) // 2], mine[len(mine) // 2 :][:RUNNING]
+        lines = [codec.encode(Event(what="accepted"))]
+        for task in ended:
+            done = Done(task=task, attempt=1, outcome="done", host=host, nonce=f"nonce-{task:05d}")
+            (root / files.done_of(task)).write_bytes(codec.encode(done))
+            lines.append(codec.encode(Event(what="ended", task=task, attempt=1, done=done)))
+        for task in [*ended, *running]:
+            claim = Claim(host=host, boot="b", beat=1, nonce=f"nonce-{task:05d}")
+            (root / files.claim_of(task, 1)).write_bytes(codec.encode(claim))
+        (root / files.events_of(host, "b")).write_bytes(b"".join(lines))
+        held = tuple(RunningAttempt(project="trees", job=1, task=t, attempt=1) for t in running)
+        write_beat(drive, Beat(host=host, boot="b", counter=2, state="busy", running=held))
+    return drive, job
+
+
+def cost_of_looking(drive: FolderDrive, job: Job) -> tuple[Count, Count, dict[str, int]]:
+    """Requests of the first look and of another one, and what was seen."""
+    first, again = Count(), Count()
+    hooked = HookedDrive(drive, first)
+    view, observer = JobView(hooked, job), Observer(hooked, silent_s=60)
+    for now, count in ((0.0, first), (1.0, again)):
+        hooked.hook = count
+        observer.look(now)
+        view.refresh()
+        rows = states.task_states(view, observer, now)
+        assert not list(states.retakes(view, observer, "node0", now))
+        assert next(states.claimable(view, "node0"))
+    return first, again, dict(states.counts(rows))
+
+
+@pytest.mark.parametrize("nodes", [2, 8])
+def test_ten_thousand_tasks_cost_no_more_than_eighty(tmp_path: Path, nodes: int) -> None:
+    costs = []
+    for tasks in (80, 10_000):
+        folder = tmp_path / str(tasks)
+        folder.mkdir()
+        first, again, seen = cost_of_looking(*busy_job(folder, tasks, nodes))
+        assert seen["done"] == tasks // 2
+        assert seen["running"] == nodes * RUNNING
+        costs.append((first.calls, again.calls))
+    assert costs[0] == costs[1]
+    first_calls, again_calls = costs[1]
+    assert first_calls == {"list": 6, "read": 2 * nodes}  # a beat and the events of each node
+    assert again_calls == {"list": 6, "read": nodes}  # the events of each node, from where it was
