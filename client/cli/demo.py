@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import tempfile
-from contextlib import suppress
+import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from ludwig import errors
-from ludwig.client.cli.options import console
+from ludwig.client.cli.options import console, flag
 from ludwig.client.cli.show_nodes import nodes_page
-from ludwig.client.demo.run import HOSTS, Story, run_demo
+from ludwig.client.demo.run import HOSTS, PROJECT, Story, run_demo
 from ludwig.client.embedded import EmbeddedLab
 from ludwig.client.status import NodeStatus
 
@@ -25,56 +29,110 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 SILENT_S = 4.0
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+if hasattr(signal, "SIGHUP"):  # a closed terminal, where there is such a thing
+    SIGNALS.append(signal.SIGHUP)
+CACHES = "caches"
 Folder = Annotated[
     Path | None,
     typer.Option(
         "--folder",
         metavar="PATH",
-        help="Where everything goes; must not exist.",
+        help="Where everything goes; must not exist. Default: ludwig-demo, here.",
         show_default=False,
     ),
 ]
+Smb = Annotated[bool, flag("--smb", help="Over a real smbd and sshd, if they are installed.")]
 
 
-def demo(folder: Folder = None) -> None:
+def demo(folder: Folder = None, smb: Smb = False) -> None:
     """See it work: a lab on this machine, a sweep, a node that dies, a table and a plot.
 
-    No root, no server. Everything lies in one folder, and no process is left behind.
+    No root, no server, half a minute. Everything lies in one folder, and no process is left behind;
+    Ctrl-C removes the folder, too.
     """
-    place = _make_folder(folder)
-    # So that `kill` and a closed terminal clean up as Ctrl-C does.
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _interrupt)
-    out = console()
-    out.print(f"Setting up a lab in {place}: a folder as the drive, two agents.", soft_wrap=True)
-    lab = EmbeddedLab(place, HOSTS, slots=1, node_silent_s=SILENT_S)
+    began = time.monotonic()
+    for number in SIGNALS:  # all of them clean up as Ctrl-C does
+        signal.signal(number, _interrupt)
+    place: Path | None = None
+    lab: EmbeddedLab | None = None
     try:
-        picture = run_demo(place, lab, _Told())
-    except KeyboardInterrupt:
-        shutil.rmtree(place, ignore_errors=True)
-        out.print(f"Stopped. No process is left, and {place} is removed.", soft_wrap=True)
-        raise typer.Exit(130) from None
-    out.print()
-    out.print(f"The learning curves are in {picture}", soft_wrap=True)
-    out.print(f"The runs are in {lab.drive_folder / 'spirals' / 'runs'}", soft_wrap=True)
+        place = _make_folder(folder)
+        _keep_inside(place)
+        lab = _make_lab(place, smb=smb)
+        story = _Told()
+        story.opening(place, smb=smb)
+        picture = run_demo(place, lab, story)
+        lab.close()
+        shutil.rmtree(place / CACHES, ignore_errors=True)
+        story.ending(place, picture, time.monotonic() - began, smb=smb)
+    except BaseException as error:
+        _undisturbed()
+        if lab is not None:
+            lab.kill()
+        if place is not None and not isinstance(error, errors.LudwigError):
+            shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, KeyboardInterrupt):
+            console().print(f"\nStopped. No process is left, and {place} is removed.")
+            raise typer.Exit(130) from None
+        raise
 
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _make_folder(folder: Path | None) -> Path:
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="ludwig-demo-"))
+def _undisturbed() -> None:
+    """Cleaning up is quick: nothing interrupts it, and nobody hears of what was cut short."""
+    warnings.simplefilter("ignore")
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _make_lab(place: Path, *, smb: bool) -> EmbeddedLab:
+    if not smb:
+        return EmbeddedLab(place, HOSTS, node_silent_s=SILENT_S, project=PROJECT)
+    from ludwig.client.demo.servers import ServedLab
+
     try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        with suppress(OSError):
-            if not any(folder.iterdir()):
-                return folder.absolute()
-        raise errors.UsageError(f"{folder} is there already: name another folder.") from None
-    return folder.absolute()
+        return ServedLab(place, HOSTS, node_silent_s=SILENT_S, project=PROJECT)
+    except errors.UsageError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def _make_folder(folder: Path | None) -> Path:
+    """A new folder: the one that is named, else `ludwig-demo`, `ludwig-demo-2` … here."""
+    if folder is not None:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder.absolute()
+        if folder.is_dir() and not any(folder.iterdir()):
+            return folder.absolute()
+        raise errors.UsageError(f"{folder} is there already: name another folder.")
+    for number in range(1, 1000):
+        place = Path.cwd() / ("ludwig-demo" if number == 1 else f"ludwig-demo-{number}")
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+        return place
+    return Path(tempfile.mkdtemp(prefix="ludwig-demo-"))  # a folder one may not write to
+
+
+def _keep_inside(place: Path) -> None:
+    """Whatever libraries leave on the way, they leave it in our folder."""
+    caches = place / CACHES
+    (caches / "tmp").mkdir(parents=True)
+    os.environ |= {
+        "LUDWIG_CACHE": str(caches / "results"),
+        "MPLCONFIGDIR": str(caches / "matplotlib"),
+        "TMPDIR": str(caches / "tmp"),
+        "GIT_CEILING_DIRECTORIES": str(place),  # no snapshot in a repository that we are in
+    }
+    tempfile.tempdir = None
 
 
 class _Told(Story):
@@ -83,9 +141,22 @@ class _Told(Story):
     def __init__(self) -> None:
         self._out = console()
 
+    def opening(self, place: Path, *, smb: bool) -> None:
+        drive = "a real SMB share as its drive" if smb else "a folder as its drive"
+        inboxes = ", each behind its own sshd" if smb else ""
+        self._say(f"A lab in {place}")
+        names = " and ".join(HOSTS)
+        self._say(f"with {drive}, and two agents as its nodes: {names}{inboxes}.")
+        self._out.print(Text("Ctrl-C ends it all and removes the folder.", style="dim"))
+
     def say(self, text: str) -> None:
         self._out.print()
-        self._out.print(Text(text, style="bold"))
+        self._say(text)
+
+    def typed(self, command: str) -> None:
+        self._out.print()
+        line = Text.assemble(("$ ", "dim"), (command, "bold"))
+        self._out.print(line, soft_wrap=True)
 
     def nodes(self, rows: list[NodeStatus]) -> None:
         self._out.print(nodes_page(rows))
@@ -93,4 +164,28 @@ class _Told(Story):
     def results(self, frame: pandas.DataFrame) -> None:
         from ludwig.client.export import last_values_table
 
-        self._out.print(last_values_table(frame))
+        values = last_values_table(frame)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in values.columns:
+            table.add_column(name, justify="left" if name == "param_name" else "right")
+        for row in values.rows:
+            table.add_row(*row)
+        self._out.print(table)
+
+    def ending(self, place: Path, picture: Path, seconds: float, *, smb: bool) -> None:
+        self._out.print()
+        self._say(f"That took {seconds:.0f} s. The learning curves: {_near(picture)}")
+        if smb:
+            self._say(f"The runs, as they lie on the drive: {_near(place / 'drive')}")
+            return
+        self._say(f"Look around: cd {_near(place)}, then ludwig status 1, or ludwig logs 1 3.")
+
+    def _say(self, text: str) -> None:
+        self._out.print(Text(text), soft_wrap=not self._out.is_terminal)
+
+
+def _near(path: Path) -> Path:
+    """As short as it can be said from here."""
+    with contextlib.suppress(ValueError, OSError):
+        return path.relative_to(Path.cwd())
+    return path

@@ -1,1 +1,1 @@
-"""`ludwig demo`: a whole lab on this machine, a sweep, a death, and nothing lost."""
+"""A demonstration of a whole lab on one machine: `ludwig demo`."""

@@ -10,8 +10,8 @@ def main(param2val):
     train, test = two_spirals(400, seed=1), two_spirals(400, seed=2)
     network = Network(param2val["hidden"], param2val["lr"], seed=seed)
     epochs, accuracy, loss = [], [], []
-    for epoch in range(0, param2val["epochs"] + 1):
-        if epoch % 25 == 0:
+    for epoch in range(param2val["epochs"] + 1):
+        if epoch % 20 == 0:
             epochs.append(epoch)
             accuracy.append(network.accuracy(test))
             loss.append(network.loss(train))
