@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ludwig.client.client import Client, LudwigWarning
-    from ludwig.client.job import Job
+    from ludwig.client.client import Client
+    from ludwig.client.job import Job, LudwigWarning
     from ludwig.client.lab import Lab, open_lab
     from ludwig.client.status import JobStatus, JobSummary, NodeStatus, TaskStatus
 
@@ -30,7 +30,7 @@ _LAZY = {
     "JobStatus": "ludwig.client.status",
     "JobSummary": "ludwig.client.status",
     "Lab": "ludwig.client.lab",
-    "LudwigWarning": "ludwig.client.client",
+    "LudwigWarning": "ludwig.client.job",
     "NodeStatus": "ludwig.client.status",
     "TaskStatus": "ludwig.client.status",
     "open_lab": "ludwig.client.lab",

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ludwig import errors, layout
-from ludwig.client.job import EmptyJob, Job
+from ludwig.client.job import EmptyJob, Job, LudwigWarning
 from ludwig.client.lab import Lab, open_lab
 from ludwig.client.local import open_local_lab
 from ludwig.client.lookout import Lookout, find_job
@@ -24,13 +24,9 @@ from ludwig.config import LabConfig
 if TYPE_CHECKING:
     import pandas
 
-    from ludwig.client.submit import Submitted
+    from ludwig.client.submission import Submitted
 
 __all__ = ["Client", "LudwigWarning"]
-
-
-class LudwigWarning(UserWarning):
-    """Something was done differently from what was asked; the job runs."""
 
 
 class Client:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import secrets
 import socket
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ludwig import errors, layout, model, queue
@@ -24,8 +26,15 @@ from ludwig.states import counts
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
-__all__ = ["EmptyJob", "Job"]
+    from ludwig.client.submission import Submitted
+
+__all__ = ["EmptyJob", "Job", "LudwigWarning"]
+
+
+class LudwigWarning(UserWarning):
+    """Something was done differently from what was asked; the job runs."""
 
 
 class Job:
@@ -155,13 +164,15 @@ class Job:
         )
         return frame
 
-    def plot(self, **options: Any) -> Any:
-        """The curves of this job's results; options of `ludwig.client.plot.plot_results`."""
-        import importlib
+    def plot(self, path: Path | str | None = None, **options: Any) -> Figure | Path:
+        """The curves of the results so far; options of `plot_results`.
 
-        # By name: plotting needs matplotlib, which nothing else here does.
-        module = importlib.import_module("ludwig.client.plot")
-        return module.plot_results(self.results(), **options)
+        Returns the figure; or, with `path`, writes it (.png, .pdf, .svg) and returns where.
+        """
+        from ludwig.client.plot import plot_results, save_plot
+
+        frame = self.results()
+        return plot_results(frame, **options) if path is None else save_plot(frame, path, **options)
 
     # --- ending and repeating ------------------------------------------------------------------
 
@@ -177,13 +188,21 @@ class Job:
 
     def retry(self, tasks: list[int] | None = None) -> Job:
         """A new job with the tasks that failed, were lost or were stopped (or those named)."""
+        job, submitted = self._retry(tasks)
+        for note in submitted.warnings:
+            warnings.warn(note, LudwigWarning, stacklevel=2)
+        return job
+
+    def _retry(self, tasks: list[int] | None) -> tuple[Job, Submitted]:
+        """The job and what was done; for callers that tell it in their own way."""
         from ludwig.client import submit
 
         if tasks is not None:
             self._check_tasks(tasks)
         submitted = submit.retry(self.lab, self.project, self.id, tasks=tasks)
         job = submitted.job
-        return Job(self.lab, self.project, job) if job else EmptyJob(self.lab, self.project)
+        new = Job(self.lab, self.project, job) if job else EmptyJob(self.lab, self.project)
+        return new, submitted
 
     # --- inside --------------------------------------------------------------------------------
 

@@ -41,10 +41,12 @@ class Package:
     ) -> list[dict[str, Any]]:
         """Every combination of the requests on top of the defaults; the arguments win.
 
+        With `debug`, `param2debug` takes the place of the requests: one configuration, to try out.
         `ParameterError` for a parameter that `param2default` does not know.
         """
         base = {**self.default, **(self.debug if debug else {}), **fixed}
-        asked = {**{name: list(values) for name, values in self.requests.items()}, **grids}
+        requests = {} if debug else self.requests
+        asked = {**{name: list(values) for name, values in requests.items()}, **grids}
         asked = {name: values for name, values in asked.items() if name not in fixed}
         for name in (*asked, *fixed):
             if self.default and name not in self.default:

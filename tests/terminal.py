@@ -49,7 +49,7 @@ class Terminal:
         """What a person sees, with the lines that have scrolled away."""
         return self._tmux("capture-pane", "-p", "-S", "-200").rstrip()
 
-    def type(self, *keys: str) -> None:
+    def press(self, *keys: str) -> None:
         """Keys by their tmux names: `"C-c"`, `"Enter"`, or text."""
         self._tmux("send-keys", *keys)
 

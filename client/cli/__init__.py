@@ -20,9 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in before or bool(os.environ.get("LUDWIG_DEBUG"))
     given = [word for word in before if word != "--debug"] + after
     try:
-        from ludwig.client.cli.app import run
-
-        sys.exit(run(given or ["--help"]))
+        sys.exit(_run(given))
     except LudwigError as error:
         if debug:
             traceback.print_exc()
@@ -34,6 +32,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Whoever read our output has gone: say nothing more, not even when Python flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _run(given: list[str]) -> int:
+    if given[:1] and given[0].startswith("-"):
+        from ludwig.client.cli import old_spelling
+
+        if old_spelling.is_old(given):
+            return old_spelling.run(given)
+    from ludwig.client.cli.app import run
+
+    return run(given or ["--help"])
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

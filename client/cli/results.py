@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from ludwig import errors
-from ludwig.client.cli.options import AsJson, JobNumber, Project, flag, open_job, open_project
+from ludwig.client.cli.options import (
+    AsJson,
+    JobNumber,
+    Project,
+    console,
+    flag,
+    open_job,
+    open_project,
+)
 from ludwig.client.lookout import raise_unless_project
 
 if TYPE_CHECKING:
@@ -26,50 +36,58 @@ def results(
     everything: Annotated[
         bool, flag("-a", "--all", help="Of the whole project, not of one job.")
     ] = False,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="COLUMN", help="Sort by these last values.")
+    ] = None,
     files: Annotated[
         list[str] | None,
         typer.Option("--files", metavar="PATTERN", help='Only these: "loss", "eval_*.csv".'),
     ] = None,
-    last: Annotated[bool, flag("--last", help="Only the last value of each run.")] = False,
+    rows: Annotated[bool, flag("--rows", help="The rows themselves, not a summary.")] = False,
+    last: Annotated[bool, flag("--last", help="Only the last row of each run.")] = False,
     summary: Annotated[
         list[str] | None,
         typer.Option("--summary", metavar="HOW", help="Over replications: mean, std, sem, …"),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--out",
-            metavar="FILE",
-            help="Write to a .csv, .parquet or .json.",
-            show_default=False,
-        ),
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write a .csv or .parquet.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw a .png, .pdf or .svg.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the results as one table, parameters as columns; or write them to a file."""
+    """Show the results, best configuration first; or write all of them to a file."""
     options = {"files": files or None, "last": last, "summary": summary or None}
-    if everything:
-        if job is not None:
-            raise errors.UsageError("give a JOB or --all, not both.")
-        from ludwig.client.results import read_results
-
-        lab, name = open_project(project)
-        raise_unless_project(lab, name)
-        frame = read_results(lab.drive, name, **options)  # type: ignore[arg-type]
-        what = f"project {name}"
-    else:
-        _, one = open_job(project, job)
-        frame = one.results(**options)
-        what = f"job {one.id} of {one.project}"
+    frame, what = _read(project, job, everything, options)
     _say_what_is_missing(frame, what)
     if out is not None:
-        write_table(frame, out)
-        print(f"{len(frame)} rows of {what} are in {out}.")
-    elif as_json:
+        from ludwig.client.export import export_results
+
+        print(f"{len(frame)} rows of {what} are in {export_results(frame, out)}.")
+    if plot is not None:
+        from ludwig.client.plot import save_plot
+
+        print(f"The curves of {what} are in {save_plot(frame, plot)}.")
+    if as_json:
         print(frame.to_json(orient="records", indent=2, date_format="iso", force_ascii=False))
-    else:
-        _show(frame, what)
+    elif out is None and plot is None:
+        _show(frame, what, by=by, rows=rows or last or bool(summary))
+
+
+def _read(
+    project: str | None, job: int | None, everything: bool, options: dict[str, Any]
+) -> tuple[pandas.DataFrame, str]:
+    if not everything:
+        _, one = open_job(project, job)
+        return one.results(**options), f"job {one.id} of {one.project}"
+    if job is not None:
+        raise errors.UsageError("give a JOB or --all, not both.")
+    from ludwig.client.results import read_results
+
+    lab, name = open_project(project)
+    raise_unless_project(lab, name)
+    return read_results(lab.drive, name, **options), f"project {name}"
 
 
 def _say_what_is_missing(frame: pandas.DataFrame, what: str) -> None:
@@ -82,40 +100,37 @@ def _say_what_is_missing(frame: pandas.DataFrame, what: str) -> None:
         print(f"ludwig: not all of {what} is in the table: {', '.join(notes)}.", file=sys.stderr)
 
 
-def _show(frame: pandas.DataFrame, what: str) -> None:
+def _show(frame: pandas.DataFrame, what: str, *, by: str | None, rows: bool) -> None:
     if frame.empty:
         print(f"There are no results of {what} yet.")
-        return
+    elif rows:
+        _show_rows(frame)
+    else:
+        _show_best(frame, by)
+
+
+def _show_best(frame: pandas.DataFrame, by: str | None) -> None:
+    from ludwig.client.export import last_values_table
+
+    found = last_values_table(frame, by=by)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in found.columns:
+        table.add_column(name, justify="left" if name == "param_name" else "right")
+    for row in found.rows:
+        table.add_row(*row)
+    screen = console()
+    screen.print(table)
+    order = "lowest" if found.lowest_first else "highest"
+    hint = f"Last values of the runs, mean ± standard error; {order} {found.sorted_by} first"
+    more = f"; {found.more} more" if found.more else ""
+    screen.print(f"{hint}{more}. --rows shows all.", style="dim")
+
+
+def _show_rows(frame: pandas.DataFrame) -> None:
     import pandas as pd
 
-    width = None if sys.stdout.isatty() else 10_000
     shown = frame if len(frame) <= ROWS_SHOWN else pd.concat([frame.head(20), frame.tail(20)])
-    with pd.option_context("display.width", width, "display.max_columns", None):
-        text = shown.to_string(index=False, line_width=_columns())
-    print(text)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print(shown.to_string(index=False, line_width=width))
     if len(frame) > ROWS_SHOWN:
         print(f"… the first and last 20 of {len(frame)} rows; --out FILE writes all.")
-
-
-def _columns() -> int | None:
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def write_table(frame: pandas.DataFrame, path: Path) -> None:
-    """By the file's ending. `UsageError` for one that is not known."""
-    kind = path.suffix.lower()
-    if kind == ".csv":
-        frame.to_csv(path, index=False)
-    elif kind == ".json":
-        frame.to_json(path, orient="records", indent=2, date_format="iso", force_ascii=False)
-    elif kind == ".parquet":
-        try:
-            frame.to_parquet(path, index=False)
-        except ImportError as error:
-            raise errors.UsageError(
-                f"{path}: writing parquet needs pyarrow: pip install 'ludwigcluster[fast]'."
-            ) from error
-    else:
-        raise errors.UsageError(f"{path}: name a file that ends in .csv, .parquet or .json.")

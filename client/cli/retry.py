@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ludwig.client.cli.follow import attach
-from ludwig.client.cli.options import AsJson, JobNumber, Project, flag, open_job, print_json
+from ludwig.client.cli.options import AsJson, JobNumber, Project, flag, open_job
+from ludwig.client.cli.submitted import print_submitted, say_warnings
 
 __all__ = ["retry"]
 
@@ -28,12 +29,12 @@ def retry(
 ) -> None:
     """Run the tasks that failed, were lost or were stopped again, as a new job."""
     _, one = open_job(project, job)
-    new = one.retry(tasks or None)
-    now = new.status()
-    nodes = sorted(now.record.chunks)
+    new, done = one._retry(tasks or None)
+    say_warnings(done)
     if as_json:
-        print_json({"project": new.project, "job": new.id, "tasks": now.total, "nodes": nodes})
+        print_submitted(done)
     else:
-        print(f"Job {new.id} of {new.project}: {now.total} tasks of job {one.id} again.")
+        count = "1 task" if done.tasks == 1 else f"{done.tasks} tasks"
+        print(f"Job {new.id} of {new.project}: {count} of job {one.id} again.")
     if follow:
         raise typer.Exit(attach(new))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ludwig.client.cli.follow import attach
-from ludwig.client.cli.options import AsJson, Project, flag, print_json, project_name
+from ludwig.client.cli.options import AsJson, Project, flag, project_name
+from ludwig.client.cli.submitted import print_submitted, say_warnings
 from ludwig.client.cli.values import parse_grid, parse_pairs, parse_set
 from ludwig.client.client import Client
 from ludwig.client.package import find_package, load_package
@@ -17,9 +17,9 @@ from ludwig.config import find_lab_config, load_lab
 from ludwig.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from ludwig.client.submit import Submitted
+    from ludwig.client.submission import Submitted
 
-__all__ = ["submit"]
+__all__ = ["submit", "told"]
 
 
 def complete_node(incomplete: str) -> list[str]:
@@ -133,19 +133,11 @@ def submit(
             balance=balance,
             progress=None if not as_json else False,
         )
-        for warning in done.warnings:
-            print(f"ludwig: warning: {warning}", file=sys.stderr)
+        say_warnings(done)
         if as_json:
-            print_json(
-                {
-                    "project": client.project,
-                    "job": done.job,
-                    "tasks": done.tasks,
-                    "nodes": list(done.nodes),
-                }
-            )
+            print_submitted(done)
         else:
-            print(_told(client.project, done, reps=reps, test=test, follow=follow or local))
+            print(told(client.project, done, reps=reps, test=test, follow=follow or local))
         if (follow or local) and job.id:
             raise typer.Exit(attach(job, logs=logs))
 
@@ -195,7 +187,7 @@ def _default_sources(root: Path, entry: str) -> list[Path]:
     )
 
 
-def _told(project: str, done: Submitted, *, reps: int, test: bool, follow: bool) -> str:
+def told(project: str, done: Submitted, *, reps: int, test: bool, follow: bool) -> str:
     nodes = ", ".join(done.nodes)
     tasks = "1 task" if done.tasks == 1 else f"{done.tasks} tasks"
     if test:

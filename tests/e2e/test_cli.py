@@ -13,6 +13,7 @@ import ludwig
 from ludwig import layout, queue
 from ludwig.model import Stop
 from tests.fakelab import FakeLab
+from tests.labdrive import LabDrive
 
 LUDWIG = str(Path(sys.executable).parent / "ludwig")
 COMMANDS = ("submit", "status", "logs", "cancel", "retry", "results", "nodes", "doctor", "init")
@@ -301,7 +302,26 @@ def test_results(lab: FakeLab, tmp_path: Path) -> None:
     done = call(lab, "results", "1")
     assert done.returncode == 0, done.stderr
     assert "not all of job 1 of trees is in the table" in done.stderr
-    assert wrong(lab, "results", "1", "--out", "table.doc").endswith("or .json.\n")
+    assert "Use one of these endings" in wrong(lab, "results", "1", "--out", "table.doc")
+
+
+def test_results_of_real_runs(lab: FakeLab) -> None:
+    maker = LabDrive(lab.drive, "shrubs")
+    job = maker.submit([{"lr": 0.1}, {"lr": 0.2}], reps=2)
+    for task in (1, 2, 3, 4):
+        maker.finish(job, task, {"loss.csv": f"step,loss\n0,1.0\n1,{task / 10}\n"})
+    text = good(lab, "results", "-p", "shrubs")
+    first, second = text.splitlines()[1:3]
+    assert "param_001" in first and "0.1" in first and "0.15 ± " in first
+    assert "param_002" in second and "lowest loss first" in text
+    assert len(json.loads(good(lab, "results", "-p", "shrubs", "--json"))) == 8
+    assert len(json.loads(good(lab, "results", "-p", "shrubs", "--all", "--last", "--json"))) == 4
+    assert "step" in good(lab, "results", "-p", "shrubs", "--rows")
+    assert "8 rows of job 1 of shrubs are in" in good(
+        lab, "results", "-p", "shrubs", "-o", "table.csv", "--plot", "curves.png"
+    )
+    assert (lab.home / "table.csv").read_text().count("\n") == 9
+    assert (lab.home / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_results_of_a_job_that_only_failed(lab: FakeLab) -> None:

@@ -91,11 +91,11 @@ def test_control_c_then_go_on(lab: FakeLab) -> None:
     job = started(lab)
     with python(lab, ATTACH) as terminal:
         terminal.wait_for("2/8")
-        terminal.type("C-c")
+        terminal.press("C-c")
         screen = terminal.wait_for("Job 1 of trees is not over. What now?", "c, d or g?")
         assert "━" not in screen
-        terminal.type("x", "Enter")
-        terminal.type("g", "Enter")
+        terminal.press("x", "Enter")
+        terminal.press("g", "Enter")
         terminal.wait_for("2/8")
         for task in range(3, 9):
             lab.end(job, task)
@@ -108,9 +108,9 @@ def test_control_c_then_detach(lab: FakeLab, keys: tuple[str, ...]) -> None:
     started(lab)
     with python(lab, ATTACH) as terminal:
         terminal.wait_for("2/8")
-        terminal.type("C-c")
+        terminal.press("C-c")
         terminal.wait_for("c, d or g?")
-        terminal.type(*keys)
+        terminal.press(*keys)
         terminal.wait_for("Job 1 goes on without you: ludwig status 1 --watch", "exit status 0")
     assert not (lab.root / layout.job_files("trees", 1).stop()).exists()
 
@@ -119,9 +119,9 @@ def test_control_c_then_cancel(lab: FakeLab) -> None:
     job = started(lab)
     with python(lab, ATTACH) as terminal:
         terminal.wait_for("2/8")
-        terminal.type("C-c")
+        terminal.press("C-c")
         terminal.wait_for("c, d or g?")
-        terminal.type("c", "Enter")
+        terminal.press("c", "Enter")
         terminal.wait_for("Asked the nodes to stop job 1", "7/8  1 running  5 stopped")
         assert (lab.root / layout.job_files("trees", 1).stop()).exists()
         lab.end(job, 3, "stopped", why="cancelled")
@@ -135,9 +135,9 @@ def test_following_with_logs(lab: FakeLab) -> None:
         terminal.wait_for("0003 | first", "2/8")
         lab.log(job, 3, b"second\n")
         terminal.wait_for("0003 | second")
-        terminal.type("C-c")
+        terminal.press("C-c")
         terminal.wait_for("c, d or g?")
-        terminal.type("g", "Enter")
+        terminal.press("g", "Enter")
         lab.log(job, 3, b"third\n")
         screen = terminal.wait_for("0003 | third")
         assert screen.count("first") == 1
@@ -184,7 +184,7 @@ def test_nodes_in_80_columns_live(lab: FakeLab) -> None:
         lab.beat("hoff", state="draining", why="the power goes off at noon")
         screen = terminal.wait_for("draining", "hoff: the power goes off at noon")
         assert screen.count("NODE") == 1
-        terminal.type("C-c")
+        terminal.press("C-c")
         terminal.wait_for("exit status 130")
 
 

@@ -72,14 +72,20 @@ def package(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def test_a_package_is_found_and_its_requests_are_expanded(package: Path) -> None:
     sources, entry, points = what_to_run(
-        package.parent, [], None, grids={}, fixed={"hidden": 8}, debug=True
+        package.parent, [], None, grids={}, fixed={"hidden": 8}, debug=False
     )
     assert sources == [Path(package.name)]
     assert entry == f"{package.name}/job.py"
     assert points == [
-        {"lr": 0.1, "hidden": 8, "epochs": 1},
-        {"lr": 0.2, "hidden": 8, "epochs": 1},
+        {"lr": 0.1, "hidden": 8, "epochs": 100},
+        {"lr": 0.2, "hidden": 8, "epochs": 100},
     ]
+
+
+def test_minimal_is_one_configuration(package: Path) -> None:
+    found = load_package(package)
+    assert found.configurations({}, {}, debug=True) == [{"lr": 0.5, "hidden": 64, "epochs": 1}]
+    assert len(found.configurations({"lr": [1, 2]}, {}, debug=True)) == 2
 
 
 def test_the_command_line_wins_over_requests(package: Path) -> None:
