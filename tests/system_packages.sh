@@ -18,6 +18,10 @@ git        git              tests of source snapshots in a git checkout
 ip         iproute2         tests that cut the network
 unshare    util-linux       tests with several nodes on one machine
 bwrap      bubblewrap       tests of the private view of a job
+mmdebstrap mmdebstrap       tests of deploy/ on machines of their own
+systemd-nspawn systemd-container tests of deploy/ on machines of their own
+systemd-analyze systemd     tests of the service
+shellcheck shellcheck       tests of the scripts in deploy/
 '
 
 # Servers live in /usr/sbin, which is not on everybody's PATH.

@@ -23,6 +23,10 @@ PACKAGES = {
     "ip": "iproute2",
     "unshare": "util-linux",
     "bwrap": "bubblewrap",
+    "mmdebstrap": "mmdebstrap",
+    "systemd-nspawn": "systemd-container",
+    "systemd-analyze": "systemd",
+    "shellcheck": "shellcheck",
 }
 SKIP_PREFIX = "needs "
 
