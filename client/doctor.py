@@ -15,7 +15,7 @@ from typing import Literal
 
 import ludwig
 from ludwig import errors, layout, queue
-from ludwig.client.lab import Lab, check_drive, open_config_drive, this_user
+from ludwig.client.lab import Lab, open_lab, this_user
 from ludwig.client.lookout import Lookout, list_projects, span
 from ludwig.client.server_clock import scan_nodes
 from ludwig.client.status import JobStatus
@@ -81,8 +81,7 @@ def examine(project: str | None = None, *, nodes: bool = True) -> Iterator[Findi
 
 def _drive(config: LabConfig) -> tuple[Lab | None, list[Finding]]:
     try:
-        lab = Lab(config, open_config_drive(config))
-        check_drive(lab)
+        lab = open_lab(config)
     except errors.LudwigError as error:
         return None, [Finding("drive", "problem", str(error), _drive_todo(error))]
     return lab, [Finding("drive", "ok", f"{lab.drive.where} is there and Ludwig's")]

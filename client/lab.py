@@ -75,7 +75,11 @@ def open_lab(config: LabConfig | None = None, *, ask_password: AskPassword | Non
     """
     config = config or load_lab()
     lab = Lab(config, open_config_drive(config, ask_password=ask_password))
-    check_drive(lab)
+    try:
+        check_drive(lab)
+    except BaseException:
+        lab.close()
+        raise
     return lab
 
 

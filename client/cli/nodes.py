@@ -9,9 +9,8 @@ from rich.live import Live
 from rich.text import Text
 
 from ludwig import errors
-from ludwig.client.cli.options import AsJson, Watch, console, print_json
+from ludwig.client.cli.options import AsJson, Watch, console, open_for_command, print_json
 from ludwig.client.cli.show_nodes import nodes_page
-from ludwig.client.lab import open_lab
 from ludwig.client.lookout import Lookout
 from ludwig.client.status import NodeStatus
 
@@ -22,7 +21,7 @@ EVERY_S = 2.0
 
 def nodes(watch: Watch = False, as_json: AsJson = False) -> None:
     """Show the nodes: which GPU is free, who uses the others since when, and what is wrong."""
-    lookout = Lookout(open_lab())
+    lookout = Lookout(open_for_command())
     if not watch:
         found = lookout.nodes()
         if as_json:

@@ -6,6 +6,7 @@ terminal. `--json` is plain JSON on stdout and nothing else.
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "console",
     "epilog",
     "flag",
+    "open_for_command",
     "open_job",
     "open_project",
     "print_json",
@@ -93,7 +95,14 @@ def open_project(given: str | None) -> tuple[Lab, str]:
     """The lab, and the project that is meant."""
     config = load_lab()
     name = project_name(config, given)
-    return open_lab(config), name
+    return open_for_command(config), name
+
+
+def open_for_command(config: LabConfig | None = None) -> Lab:
+    """The lab, for as long as the command runs."""
+    lab = open_lab(config)
+    atexit.register(lab.close)
+    return lab
 
 
 def open_job(given: str | None, number: int | None) -> tuple[Lab, Job]:

@@ -1,8 +1,10 @@
-"""The client over a real SMB server: opening the lab, looking, waiting, and the server going away."""
+"""The client over a real SMB server: opening the lab, looking, waiting, and an outage."""
 
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,8 +39,9 @@ def behind(smb_share: SmbShare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def lab(behind: FakeLab, smb_share: SmbShare) -> Lab:
-    return open_lab(config_of(f"{smb_share.url}/lab", smb_share.user))
+def lab(behind: FakeLab, smb_share: SmbShare) -> Iterator[Lab]:
+    with open_lab(config_of(f"{smb_share.url}/lab", smb_share.user)) as lab:
+        yield lab
 
 
 def test_looking_and_the_servers_clock(behind: FakeLab, lab: Lab) -> None:
@@ -51,8 +54,7 @@ def test_looking_and_the_servers_clock(behind: FakeLab, lab: Lab) -> None:
     assert {node.host: node.state for node in lookout.nodes()} == {"hoff": "idle", "hebb": "silent"}
     assert lookout.job("trees", job.job).counts["done"] == 1
     assert [one.total for one in Lookout(lab).jobs("trees")] == [3]
-    with lab:
-        assert lab.where("x") == f"{lab.drive.where}/x"
+    assert lab.where("x") == f"{lab.drive.where}/x"
 
 
 def test_wait_is_woken_by_the_server(behind: FakeLab, lab: Lab) -> None:
@@ -109,6 +111,7 @@ def test_the_server_goes_away_and_comes_back(
     thread.join(timeout=60)
     assert not thread.is_alive()
     assert seen[-1].status is not None and seen[-1].status.ok
+    drive.close()
 
 
 @pytest.mark.parametrize(
@@ -142,11 +145,27 @@ def test_the_password_is_asked_for(smb_share: SmbShare, monkeypatch: pytest.Monk
     monkeypatch.delenv("LUDWIG_SMB_PASSWORD", raising=False)
     drive = open_drive(smb_share.url, user=smb_share.user, password=smb_share.password)
     write_format(drive)
+    drive.close()
     asked: list[str] = []
 
     def ask(question: str) -> str:
         asked.append(question)
         return smb_share.password
 
-    open_lab(config_of(smb_share.url, smb_share.user), ask_password=ask)
+    open_lab(config_of(smb_share.url, smb_share.user), ask_password=ask).close()
     assert len(asked) == 1 and smb_share.user in asked[0]
+
+
+def test_the_command_over_smb(behind: FakeLab, smb_share: SmbShare) -> None:
+    behind.beat("hoff")
+    behind.submit(2)
+    behind.toml.write_text(f'[drive]\nurl = "{smb_share.url}/lab"\nuser = "{smb_share.user}"\n')
+    command = [str(Path(sys.executable).parent / "ludwig"), "status"]
+    environment = {**behind.environment, "LUDWIG_SMB_PASSWORD": smb_share.password}
+    started = time.monotonic()
+    done = subprocess.run(
+        command, cwd=behind.home, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "2 queued" in done.stdout
+    assert time.monotonic() - started < 15
