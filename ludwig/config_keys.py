@@ -142,6 +142,12 @@ class NodeConfig:
         env="LUDWIG_NODE_<NAME>_INBOX",
         default=".",
     )
+    groups: tuple[str, ...] = key(
+        settings.NAMES,
+        about="groups that the node belongs to; `ludwig -g GROUP` submits to one",
+        env="LUDWIG_NODE_<NAME>_GROUPS",
+        default=(),
+    )
 
     @property
     def folder(self) -> Path | None:
