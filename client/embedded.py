@@ -82,7 +82,8 @@ class EmbeddedLab:
     def start(self) -> Lab:
         """The lab, with its agents up and heard of."""
         _need_worker()
-        self.drive_folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.drive_folder):
+            folder.mkdir(parents=True, exist_ok=True)
         # What lies here is neither source nor to be committed.
         (self.folder / ".gitignore").write_text("*\n")
         for host in self.hosts:
