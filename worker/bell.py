@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+from collections.abc import Callable
 
 __all__ = ["Bell"]
 
@@ -18,6 +19,7 @@ class Bell:
     def __init__(self) -> None:
         self._rope = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
+        self._tell: dict[int, Callable[[], None]] = {}
         self._poll.register(self._rope, select.POLLIN)
 
     def ring(self) -> None:
@@ -25,16 +27,18 @@ class Bell:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_write(self._rope, 1)
 
-    def listen(self, pid: int) -> None:
-        """Ring once when this process has ended, be it a child of ours or not.
+    def listen(self, pid: int, tell: Callable[[], None]) -> None:
+        """Have `wait` call `tell`, once, when this process has ended, be it our child or not.
 
         Only for the one who waits.
         """
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:  # gone already
+            tell()
             self.ring()
             return
+        self._tell[descriptor] = tell
         self._poll.register(descriptor, select.POLLIN)
 
     def wait(self, timeout: float) -> None:
@@ -46,3 +50,4 @@ class Bell:
             else:
                 self._poll.unregister(descriptor)
                 os.close(descriptor)
+                self._tell.pop(descriptor)()

@@ -97,6 +97,8 @@ class Doorman:
 
     def accept_tickets(self) -> None:
         """Take up what lies in the inbox."""
+        if not self._inbox.has_news() and not self.expects_more:
+            return
         letters = self._inbox.letters()
         for letter in letters:
             if not self._tickets.knows(letter):

@@ -30,6 +30,9 @@ __all__ = ["Floor"]
 
 log = logging.getLogger(__name__)
 
+LOOK_S = 1.0
+"""How often every process is looked at, should its end not have been heard."""
+
 
 class Floor:
     """For the agent's loop only."""
@@ -54,17 +57,25 @@ class Floor:
         self._isolates, self._clock = isolates, clock
         self._publish, self._on_change = publish, on_change
         self._on_gpu_freed = on_gpu_freed
+        self._ended_perhaps: set[Held] = set()
+        self._look_due = 0.0
 
     def listen(self, held: Held) -> None:
         """Have the loop woken when the process ends."""
         if held.process is not None and held.process.pid is not None:
-            self._bell.listen(held.process.pid)
+            self._bell.listen(held.process.pid, lambda: self._ended_perhaps.add(held))
 
     # --- ending ----------------------------------------------------------------------------------
 
     def reap_finished(self, now: float) -> None:
         """Hand over to the publisher whatever has ended."""
+        heard, self._ended_perhaps = self._ended_perhaps, set()
+        if all_due := now >= self._look_due:
+            self._look_due = now + LOOK_S
         for held in self._bench.running():
+            # Asking each process every time would cost more than many a task.
+            if not (all_due or held in heard or held.stop_asked is not None):
+                continue
             if held.process is None:
                 held.cause = held.cause or "the agent died while it was being started"
                 self._ended(held, runner.Exit(vanished=True), now)

@@ -11,6 +11,8 @@ import contextlib
 import os
 import stat
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from ludwig.model import Ticket
 
 __all__ = ["Inbox", "Letter"]
 
+RESCAN_S = 30.0
 _TICKET_BYTES = 1 << 20
 
 
@@ -74,13 +77,16 @@ class Inbox:
         self._folder = folder
         self._on_change = on_change
         self._observer = Observer()
+        self._changed = threading.Event()
+        self._changed.set()
+        self._scanned = 0.0
 
     def start(self, *also: Path) -> None:
         """Begin to watch. Raises nothing: without inotify the slow rescan still finds everything.
 
         `also`: folders of our own whose files matter to the agent too.
         """
-        handler = _Handler(self._on_change)
+        handler = _Handler(self._note)
         for folder in (self._folder, *also):
             with contextlib.suppress(OSError):
                 self._observer.schedule(handler, str(folder), recursive=folder == self._folder)
@@ -92,8 +98,18 @@ class Inbox:
             self._observer.stop()
             self._observer.join(timeout=5)
 
+    def _note(self) -> None:
+        self._changed.set()
+        self._on_change()
+
+    def has_news(self) -> bool:
+        """Whether a scan may find something: after a change, and now and then anyway."""
+        return self._changed.is_set() or time.monotonic() - self._scanned >= RESCAN_S
+
     def letters(self) -> list[Letter]:
         """The tickets that lie there now, oldest first."""
+        self._changed.clear()
+        self._scanned = time.monotonic()
         found: list[tuple[float, Letter]] = []
         for root in self._roots():
             folder = root / layout.TICKETS
