@@ -66,6 +66,9 @@ def attach(job: Job, *, logs: bool = False) -> int:
             answer = _ask(job)
         finally:
             display.close()
+        if answer == "detach" and job.lab.local:
+            print(f"Job {job.id} ran on this machine, and ends with this command.")
+            return 1
         if answer == "detach":
             print(f"Job {job.id} goes on without you: ludwig status {job.id} --watch")
             return 0
@@ -78,8 +81,15 @@ def attach(job: Job, *, logs: bool = False) -> int:
     if status.failed_tasks:
         print(status.explain(most=0 if watching.told else 1), file=sys.stderr)
     if status.counts["done"]:
-        print(f"Its results: ludwig results {job.id}")
+        print(f"Its results: {_command(job, 'results')}")
     return 0 if status.ok else 1
+
+
+def _command(job: Job, name: str) -> str:
+    """What to type next; a lab of this machine alone is not the one that is found by itself."""
+    command = f"ludwig {name} {job.id}"
+    path = job.lab.config.path
+    return f"LUDWIG_CONFIG={path} {command}" if job.lab.local and path else command
 
 
 def _cancel(job: Job) -> None:
@@ -91,14 +101,19 @@ def _cancel(job: Job) -> None:
 
 
 def _ask(job: Job) -> Answer:
-    """Without anybody to ask, or on a second Ctrl-C, the job is left alone."""
+    """Without anybody to ask, or on a second Ctrl-C, we leave."""
     if not sys.stdin.isatty():
         return "detach"
     print(f"\nJob {job.id} of {job.project} is not over. What now?", file=sys.stderr)
-    print("  c  cancel it    d  detach: leave it running    g  go on watching", file=sys.stderr)
     answers: dict[str, Answer] = {"c": "cancel", "d": "detach", "g": "go on"}
+    if job.lab.local:  # nobody would be left to run it
+        del answers["d"]
+        print("  c  cancel it    g  go on watching", file=sys.stderr)
+    else:
+        print("  c  cancel it    d  detach: leave it running    g  go on watching", file=sys.stderr)
     while True:
-        print("c, d or g? ", end="", file=sys.stderr, flush=True)
+        question = " or ".join(", ".join(answers).rsplit(", ", 1))
+        print(f"{question}? ", end="", file=sys.stderr, flush=True)
         try:
             word = sys.stdin.readline()
         except KeyboardInterrupt:

@@ -25,7 +25,7 @@ from ludwig.client.lookout import raise_unless_project
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["results"]
+__all__ = ["results", "show_best"]
 
 ROWS_SHOWN = 40
 
@@ -92,7 +92,11 @@ def _read(
 
 def _say_what_is_missing(frame: pandas.DataFrame, what: str) -> None:
     """Results are looked at while a sweep is running: say so, but not on stdout."""
-    words = {"unfinished": "not over yet", "failed": "failed", "unparsable": "not readable"}
+    words = {
+        "unfinished": "not finished",
+        "failed": "failed or stopped",
+        "unparsable": "not readable",
+    }
     notes = [
         f"{len(frame.attrs[name])} {text}" for name, text in words.items() if frame.attrs.get(name)
     ]
@@ -106,10 +110,11 @@ def _show(frame: pandas.DataFrame, what: str, *, by: str | None, rows: bool) -> 
     elif rows:
         _show_rows(frame)
     else:
-        _show_best(frame, by)
+        show_best(frame, by)
 
 
-def _show_best(frame: pandas.DataFrame, by: str | None) -> None:
+def show_best(frame: pandas.DataFrame, by: str | None = None) -> None:
+    """A row for each configuration with the last values of its runs, the best first."""
     from ludwig.client.export import last_values_table
 
     found = last_values_table(frame, by=by)

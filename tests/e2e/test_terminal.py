@@ -21,7 +21,9 @@ import sys
 from ludwig.client.cli.follow import attach
 from ludwig.client.job import Job
 from ludwig.client.lab import open_lab
-sys.exit(attach(Job(open_lab(), "trees", 1), logs="logs" in sys.argv))
+lab = open_lab()
+lab.local = "local" in sys.argv
+sys.exit(attach(Job(lab, "trees", 1), logs="logs" in sys.argv))
 """
 WAIT = """
 from ludwig import Client
@@ -126,6 +128,17 @@ def test_control_c_then_cancel(lab: FakeLab) -> None:
         assert (lab.root / layout.job_files("trees", 1).stop()).exists()
         lab.end(job, 3, "stopped", why="cancelled")
         terminal.wait_for("Job 1 of trees is over: 2 done, 6 stopped.", "exit status 1")
+
+
+def test_a_job_of_this_machine_cannot_be_left(lab: FakeLab) -> None:
+    started(lab)
+    with python(lab, ATTACH, "local") as terminal:
+        terminal.wait_for("2/8")
+        terminal.press("C-c")
+        screen = terminal.wait_for("c or g?")
+        assert "detach" not in screen
+        terminal.press("C-c")
+        terminal.wait_for("ends with this command", "exit status 1")
 
 
 def test_following_with_logs(lab: FakeLab) -> None:
