@@ -93,7 +93,18 @@ class Preparer:
         job = held.open_job.job
         if held.attempt == 1 or queue.read_done(self._drive, job, held.task.task) is not None:
             return
-        files = layout.project_files(job.project)
+        self._remove_runs(held)
+
+    def clear_half_run(self, held: Held) -> None:
+        """Remove what a script wrote to `runs/` before it failed or was cancelled.
+
+        Of a whole chunk nobody knows which runs are complete: there, all stay.
+        """
+        if held.open_job.job.contract == "script" and len(held.task.runs) == 1:
+            self._remove_runs(held)
+
+    def _remove_runs(self, held: Held) -> None:
+        files = layout.project_files(held.open_job.job.project)
         for run in held.task.runs:
             self._drive.remove_folder(files.run(run.param_name, run.job_name))
 

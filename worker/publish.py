@@ -107,13 +107,12 @@ class Publisher:
             try:
                 self.publish(held)
             except CONCERNS_THE_JOB as error:
-                if is_gone(self._drive, held.open_job):
-                    note(log, "dropped", **held.facts, why="its job was removed from the drive")
-                    self._bench.drop(held)
-                    self._on_end()
-                else:
+                if not self._drop_if_gone(held):
                     self._put_off(held, str(error))
             except errors.DriveError as error:
+                # `queue.finish` gives up so when folders are missing again and again.
+                if error.doing == "finishing" and self._drop_if_gone(held):
+                    return
                 self._say(held, str(error))
                 self._stopping.wait(pause)
                 pause = min(pause * 2, PAUSE_MAX_S)
@@ -125,6 +124,15 @@ class Publisher:
                 self._tries.pop(held, None)
                 self.trouble = ""
             return
+
+    def _drop_if_gone(self, held: Held) -> bool:
+        """Nobody wants the results of a job that somebody removed from the drive."""
+        if not is_gone(self._drive, held.open_job):
+            return False
+        note(log, "dropped", **held.facts, why="its job was removed from the drive")
+        self._bench.drop(held)
+        self._on_end()
+        return True
 
     def _say(self, held: Held, why: str) -> None:
         trouble = f"{held.name} cannot be published: {why}"
@@ -180,6 +188,9 @@ class Publisher:
             params=opened.params,
         )
         opened.view.done.add(done.task)
+        if won and done.outcome != "done":
+            with suppress(errors.DriveError):
+                self._preparer.clear_half_run(held)
         if won:
             ended = Event(what="ended", task=done.task, attempt=done.attempt, done=done)
             self._events.note(opened, ended)
