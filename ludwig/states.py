@@ -197,6 +197,8 @@ class _Waiting:
 
     def why(self, home: str) -> str:
         if not self._can:
+            if self._hosts and set(self._hosts.values()) == {_TICKET_WAITS}:
+                return f"waits for {', '.join(sorted(self._hosts)[:3])} to take up the ticket"
             reasons = "; ".join(f"{host}: {why}" for host, why in self._hosts.items())
             return f"no node can run it now ({reasons or 'the job has no nodes'})"
         if trouble := self._hosts.get(home):
@@ -226,7 +228,7 @@ def _serving(view: JobView, observer: Observer, host: str, now: float) -> str:
     if f"{view.job.project}/{view.job.job}" in beat.set_aside:
         return f"has set this job aside: {_short(beat.why)}"
     if host not in view.accepted and not beat.running:
-        return "has not taken up its ticket yet"
+        return _TICKET_WAITS
     return ""
 
 
@@ -291,7 +293,8 @@ def left_over(view: JobView, observer: Observer, host: str, now: float) -> Itera
                     yield task.task
 
 
-_PATIENCE = ("not heard of yet", "has not taken up its ticket yet")
+_TICKET_WAITS = "has not taken up its ticket yet"
+_PATIENCE = ("not heard of yet", _TICKET_WAITS)
 
 
 def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterator[Retake]:

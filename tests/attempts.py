@@ -93,4 +93,6 @@ class Attempt:
 
 
 def ending(process: Process) -> Exit:
-    return wait_until(process.exit, what="the end of the attempt", timeout=60)
+    found = wait_until(process.exit, what="the end of the attempt", timeout=60)
+    assert found is not None
+    return found

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from types import TracebackType
@@ -170,7 +171,7 @@ class Lab:
         for host in before:
             self[host].start()
         for host, old in before.items():
-            self.until(lambda h=host, o=old: self._is_new(h, o), f"a heartbeat of {host}")
+            self.until(partial(self._is_new, host, old), f"a heartbeat of {host}")
 
     def _is_new(self, host: str, old: Beat | None) -> bool:
         beat = self.beat(host)
