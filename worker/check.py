@@ -67,9 +67,9 @@ def _drive(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
 
 def _publishes(drive: Drive) -> Finding:
     """Whether exclusive creation and hard links work: everything rests on them."""
-    path = f"{layout.NODES}/{layout.TEMPORARY}check-{secrets.token_hex(6)}"
+    folder = layout.FORMAT.rpartition("/")[0]
+    path = f"{folder}/{layout.TEMPORARY}check-{secrets.token_hex(6)}"
     try:
-        drive.make_folders(layout.NODES)
         drive.publish(path, b"one")
         try:
             drive.publish(path, b"two")

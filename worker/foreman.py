@@ -257,13 +257,20 @@ class Foreman:
             self._claims.look_at_nodes(due)
         for opened in due:
             with self._about(opened):
+                self._check_still_there(opened)
                 self._claims.look(opened)
                 self._stops.mark(opened)
                 self._claims.take_over(opened)
 
+    def _check_still_there(self, opened: OpenJob) -> None:
+        """A view takes a folder that is missing for an empty one."""
+        record = layout.job_files(opened.job.project, opened.job.job).record
+        if not self._drive.exists(record):
+            raise errors.NotFound("looking for", record)
+
     def close_finished(self) -> None:
         """Let go of jobs in which nothing is left to do."""
-        for opened in self._jobs():
+        for opened in self._doorman.open_jobs():
             if self._bench.of_job(opened) or not (opened.gone or self._is_over(opened)):
                 continue
             with self._about(opened):
