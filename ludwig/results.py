@@ -53,25 +53,28 @@ def gen_param_paths(
     """
     wanted = [_comparable(params) for params in gen_all_param2vals(param2requests, param2default)]
     drive, project_or_runs = _where(project_name, runs_path, ludwig_data_path, isolated=isolated)
-    names = list(dict.fromkeys([*param2requests, *(label_params or ())]))
-    found = [
-        (name, params, runs)
-        for name, params, runs in _configurations(drive, project_or_runs)
-        if _comparable(params) in wanted
-    ]
-    there = [_comparable(params) for _, params, _ in found]
-    missing = [params for params in wanted if params not in there]
-    if missing and require_all_found:
-        first = ", ".join(f"{k}={missing[0].get(k)}" for k in names)
-        raise SystemExit(
-            f"Of {len(wanted)} requested configurations of {project_name!r}, {len(missing)} have "
-            f"no runs in {drive.where}/{project_or_runs}. The first is: {first}."
-        )
-    for name, params, runs in found:
-        lines = [f"{key}={params.get(key)}" for key in names]
-        if label_n:
-            lines.append(f"n={len(runs)}")
-        yield _local(drive, f"{project_or_runs}/{name}".lstrip("/"), runs), "\n".join(lines)
+    try:
+        names = list(dict.fromkeys([*param2requests, *(label_params or ())]))
+        found = [
+            (name, params, runs)
+            for name, params, runs in _configurations(drive, project_or_runs)
+            if _comparable(params) in wanted
+        ]
+        there = [_comparable(params) for _, params, _ in found]
+        missing = [params for params in wanted if params not in there]
+        if missing and require_all_found:
+            first = ", ".join(f"{k}={missing[0].get(k)}" for k in names)
+            raise SystemExit(
+                f"Of {len(wanted)} requested configurations of {project_name!r}, {len(missing)} "
+                f"have no runs in {drive.where}/{project_or_runs}. The first is: {first}."
+            )
+        for name, params, runs in found:
+            lines = [f"{key}={params.get(key)}" for key in names]
+            if label_n:
+                lines.append(f"n={len(runs)}")
+            yield _local(drive, f"{project_or_runs}/{name}".lstrip("/"), runs), "\n".join(lines)
+    finally:
+        drive.close()
 
 
 def _where(
@@ -93,7 +96,7 @@ def _lab_drive() -> Drive:
 
     lab = load_lab().drive
     drive = open_drive(lab.url, mount=lab.mount, user=lab.user)
-    if drive.mount is not None and drive.mount.is_dir():
+    if drive.mount is not None and (drive.mount / layout.FORMAT).exists():
         return FolderDrive(drive.mount)
     return drive
 
@@ -140,10 +143,11 @@ def _local(drive: Drive, place: str, runs: Sequence[str]) -> Path:
     target = _copies() / hashlib.sha256(drive.where.encode()).hexdigest()[:24] / place
     target.mkdir(parents=True, exist_ok=True)
     _copy(target / "param2val.yaml", lambda scratch: _fetch(drive, place, scratch))
-    for run in runs:
-        _copy(target / run, lambda scratch, run=run: drive.download(f"{place}/{run}", scratch))
+    copies = {run if "num" in run else f"{run}_num": run for run in runs}  # scripts glob for it
+    for name, run in copies.items():
+        _copy(target / name, lambda scratch, run=run: drive.download(f"{place}/{run}", scratch))
     for stale in target.iterdir():
-        if layout.is_run(stale.name) and stale.is_dir() and stale.name not in runs:
+        if "num" in stale.name and stale.is_dir() and stale.name not in copies:
             shutil.rmtree(stale, ignore_errors=True)
     return target
 

@@ -40,7 +40,7 @@ def test_two_then_three(lab: OldLab) -> None:
     (job,) = lab.wait(PROJECT)
     assert counts(lab) == [2, 2]
     assert {done.host for done in lab.lab.ends(job).values()} == set(HOSTS)
-    for run in sum(lab.runs(PROJECT).values(), []):
+    for run in (run for runs in lab.runs(PROJECT).values() for run in runs):
         assert sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()) == [
             "accuracy.csv",
             "loss.csv",
