@@ -1,7 +1,8 @@
 # make test    everything: lint, types, the whole suite (sets up what it needs)
 # make check   lint and types
 # make fmt     format
-# make demo    the queue on this machine, end to end
+# make demo    a whole lab on this machine: a sweep, a node that dies, a table and a plot
+# make docs    the reference and the README's picture, from the code
 # make clean   remove everything that make built
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ STAMP := $(VENV)/.installed
 # Tests mostly wait for processes: more workers than cores pays.
 PYTEST_ARGS ?= -n 4 --dist loadgroup
 
-.PHONY: test check fmt demo clean venv
+.PHONY: test check fmt demo docs clean venv
 .DEFAULT_GOAL := test
 
 test: check
@@ -29,7 +30,11 @@ fmt: $(STAMP)
 	$(BIN)/ruff format .
 
 demo: $(STAMP)
-	$(BIN)/ludwig demo
+	$(BIN)/ludwig demo $(ARGS)
+
+docs: $(STAMP)
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_screenshot.py
 
 venv: $(STAMP)
 

@@ -147,7 +147,7 @@ class JobStatus:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """As DESIGN §2 has it, with the tasks."""
+        """What `ludwig status JOB --json` prints of a job."""
         names = ("task", "state", "node", "attempt", "param_name", "job_name", "why")
         tasks = [{name: getattr(row, name) for name in names} for row in self.tasks]
         return {**self.summary().as_json(), "tasks": tasks}
@@ -171,7 +171,7 @@ class NodeStatus:
     """How long ago its heartbeat last changed."""
 
     def as_json(self) -> dict[str, Any]:
-        """As DESIGN §2 has it."""
+        """What `ludwig nodes --json` prints of a node."""
         gpus = self.beat.gpus if self.beat else ()
         running = self.beat.running if self.beat else ()
         facts = ("name", "utilization", "memory_used", "memory_total", "temperature", "power")

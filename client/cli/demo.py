@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from ludwig import errors
 from ludwig.client.cli.options import console, flag
+from ludwig.client.cli.results import show_best
 from ludwig.client.cli.show_nodes import nodes_page
 from ludwig.client.demo.run import HOSTS, PROJECT, Story, run_demo
 from ludwig.client.embedded import EmbeddedLab
@@ -162,15 +162,7 @@ class _Told(Story):
         self._out.print(nodes_page(rows))
 
     def results(self, frame: pandas.DataFrame) -> None:
-        from ludwig.client.export import last_values_table
-
-        values = last_values_table(frame)
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in values.columns:
-            table.add_column(name, justify="left" if name == "param_name" else "right")
-        for row in values.rows:
-            table.add_row(*row)
-        self._out.print(table)
+        show_best(frame)
 
     def ending(self, place: Path, picture: Path, seconds: float, *, smb: bool) -> None:
         self._out.print()
