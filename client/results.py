@@ -79,14 +79,15 @@ def read_results(
             ResultsCache(drive.where, project) if cache else None,
         )
         runs, placed, notes = _place(sources, contents)
+        joined = join(placed) if placed else None
+        # The frame is about to be built: let go of what it is built from.
+        del sources, contents, placed
     shown = None if params is None or isinstance(params, Mapping) else list(params)
-    frame = results_frame.build(
-        join(placed) if placed else None, runs, found.params, show_params=shown, facts=columns
-    )
+    frame = results_frame.build(joined, runs, found.params, show_params=shown, facts=columns)
     frame.attrs |= notes | _task_notes(found, notes["missing"], notes["unparsable"])
-    if last and placed:
+    if last and joined is not None:
         frame = results_frame.keep_last(frame)
-    if statistics and placed:
+    if statistics and joined is not None:
         frame = results_frame.summarize(
             frame, statistics, rename=not isinstance(summary, str), per_index=not last
         )

@@ -185,14 +185,15 @@ def _unique(blocks: list[Block]) -> Block:
 # --- one file ----------------------------------------------------------------------------------
 
 
-def _encode(block: Block) -> list[bytes]:
-    buffers: list[bytes] = []
+def _encode(block: Block) -> list[bytes | memoryview]:
+    """The parts of a file. Columns are not copied: they are most of what there is."""
+    buffers: list[bytes | memoryview] = []
     size = 0
 
-    def put(data: bytes) -> tuple[int, int]:
+    def put(data: bytes | memoryview) -> tuple[int, int]:
         nonlocal size
         padding = -len(data) % 8
-        buffers.append(data + bytes(padding))
+        buffers.extend((data, bytes(padding)))
         place = (size, len(data))
         size += len(data) + padding
         return place
@@ -201,7 +202,8 @@ def _encode(block: Block) -> list[bytes]:
     for column in block.columns:
         if str(column.dtype) in _PLAIN:
             kind = str(column.dtype)
-            columns.append(_Column(kind, [put(column.astype(_PLAIN[kind]).tobytes())]))
+            plain = np.ascontiguousarray(column, dtype=_PLAIN[kind])
+            columns.append(_Column(kind, [put(plain.view(np.uint8).data)]))
         else:
             columns.append(_Column("str", [put(part) for part in _words_to_bytes(column)]))
     header = _Header(

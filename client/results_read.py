@@ -22,7 +22,7 @@ from ludwig.model import File
 
 __all__ = ["Contents", "Source", "read_files", "source"]
 
-BATCH_FILES = 2048
+BATCH_FILES = 1024
 BATCH_BYTES = 32 << 20
 _RAW = ("\0csv",)
 """The names of a cached block that holds files as they are: of types the cache does not know."""
