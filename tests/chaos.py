@@ -1,0 +1,442 @@
+"""A lab under fire: what a seeded adversary does to it, and what must hold in the end.
+
+    python -m benchmarks.chaos --seed 7 --tasks 300 --minutes 5
+
+Four nodes, each behind a jailed SFTP account and a gate to a real smbd; a few hundred tasks that
+write a shard each. The adversary kills, freezes, cuts off, fills, corrupts and cancels, in an order
+that depends on the seed alone. In the end every task that was not cancelled has ended once, every
+shard is there once and whole, what was cancelled is dead, and no agent has stumbled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ludwig import errors, layout, queue
+from ludwig.client.job import Job
+from ludwig.client.lab import Lab as ClientLab
+from ludwig.client.submit import Submission, submit
+from ludwig.config import DriveConfig, LabConfig, NodeConfig
+from ludwig.view import JobView
+from tests.gate import Gate
+from tests.harness import SftpServer, SmbServer, SshHome, wait_until
+from tests.lab import Lab
+
+__all__ = ["Chaos", "Report"]
+
+T = TypeVar("T")
+
+HOSTS = ("hoff", "norman", "hebb", "hinton")
+SILENT_S = 2.0
+DRIVE_BYTES = 192 << 20
+RUN = """
+import hashlib, os, random, time
+
+def main(param2val):
+    dice = random.Random(param2val["shard"])
+    print("working on", param2val["shard"], flush=True)
+    time.sleep(dice.uniform(0.02, param2val["longest"]))
+    data = dice.randbytes(20_000)
+    with open(os.path.join(param2val["save_path"], "shard.bin"), "wb") as file:
+        file.write(data)
+    with open(os.path.join(param2val["save_path"], "shard.sha256"), "w") as file:
+        file.write(hashlib.sha256(data).hexdigest())
+"""
+
+
+@dataclass
+class Report:
+    """What was done and what came of it."""
+
+    seed: int
+    deeds: list[str] = field(default_factory=list)
+    tasks: int = 0
+    cancelled: int = 0
+    attempts: int = 0
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        kinds: dict[str, int] = {}
+        for deed in self.deeds:
+            kinds[deed.split()[0]] = kinds.get(deed.split()[0], 0) + 1
+        deeds = ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items()))
+        verdict = "\n  ".join(["PROBLEMS:", *self.problems]) if self.problems else "all held"
+        return (
+            f"seed {self.seed}: {self.tasks} tasks, {self.cancelled} cancelled, {self.attempts} "
+            f"attempts, {self.seconds:.0f} s\n  {deeds}\n  {verdict}"
+        )
+
+
+class Chaos:
+    """Builds the lab, lets the adversary loose, heals everything, and judges."""
+
+    def __init__(self, folder: Path, *, seed: int, tasks: int, longest: float = 3.0) -> None:
+        self.dice = random.Random(seed)
+        self.folder, self.count, self.longest = folder, tasks, longest
+        self.report = Report(seed)
+        self.stack = contextlib.ExitStack()
+        self.frozen: list[Callable[[], None]] = []
+        self.jobs: list[Job] = []
+        self.others: list[Job] = []
+        self.filler = Path()
+
+    # --- the lab ---------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        share = self.folder / "share"
+        share.mkdir(parents=True)
+        if os.geteuid() == 0:
+            self._small_disk(share)
+        self.smb = self.stack.enter_context(SmbServer(folder=share / "drive"))
+        self.filler = share / "drive" / "filler"
+        home = SshHome(self.folder / "ssh")
+        os.environ["HOME"] = str(home.home)
+        self.sftp = {h: self.stack.enter_context(SftpServer(h, home)) for h in HOSTS}
+        self.gates = {h: self.stack.enter_context(Gate(self.smb.port)) for h in HOSTS}
+        self.lab = self.stack.enter_context(
+            Lab(self.folder / "lab", hosts=HOSTS, smb=self.smb, silent_s=SILENT_S)
+        )
+        for host in HOSTS:
+            url = self.smb.url.replace(f":{self.smb.port}/", f":{self.gates[host].port}/")
+            self.lab[host].configure(
+                inbox=str(self.sftp[host].inbox), slots=2, drive={"url": url}, grace_s=0.5
+            )
+        self._skew_clock(HOSTS[1], "+5h")
+        self._skew_clock(HOSTS[2], "-3h")
+        self.client = ClientLab(
+            LabConfig(
+                drive=DriveConfig(**self.lab.drive_settings),
+                nodes={host: NodeConfig(address=host) for host in HOSTS},
+            ),
+            self.lab.drive,
+        )
+        self.lab.start()
+
+    def _small_disk(self, share: Path) -> None:
+        """A file system of its own, so that it can be filled."""
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DRIVE_BYTES}", "tmpfs", str(share)], check=True
+        )
+        self.stack.callback(subprocess.run, ["umount", "-l", str(share)], check=False)
+
+    def _skew_clock(self, host: str, by: str) -> None:
+        """The node's wall clock is hours off, from its start on."""
+        library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+        if library is not None:
+            variables = {
+                "LD_PRELOAD": str(library),
+                "FAKETIME": by,
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
+            self.lab[host].wrap("env", *(f"{name}={value}" for name, value in variables.items()))
+            self.report.deeds.append(f"skew {host} {by}")
+
+    def submit(self, project: str, count: int, longest: float) -> Job:
+        home = self.lab.home / project
+        (home / "src").mkdir(parents=True, exist_ok=True)
+        (home / "src" / "__init__.py").touch()
+        (home / "run.py").write_text(RUN)
+        params = [{"shard": number, "longest": longest} for number in range(count)]
+        submission = Submission(src_ps=[Path("src")], param2val_list=params, root=home, retries=12)
+        done = self._insist(lambda: submit(self.client, project, submission))
+        # Nothing to do: the first try had made the job before it failed.
+        number = done.job or queue.list_jobs(self.lab.drive, project)[-1]
+        return Job(self.client, project, number)
+
+    def _insist(self, action: Callable[[], T]) -> T:
+        """A person tries again when the drive was away."""
+
+        def tried() -> T:
+            try:
+                return action()
+            except (errors.DriveError, errors.SubmitError) as error:
+                raise AssertionError(str(error)) from error
+
+        return wait_until(tried, timeout=60, interval=0.2, what="a person insists")
+
+    # --- the adversary ---------------------------------------------------------------------------
+
+    def run(self, seconds: float) -> Report:
+        started = time.monotonic()
+        try:
+            self.build()
+            self.jobs = [self.submit("trees", self.count, self.longest)]
+            deck: list[tuple[str, Callable[[], str]]] = []
+            while time.monotonic() - started < seconds and not self._is_over(self.jobs[0]):
+                if not deck:  # every deed comes once before one comes again
+                    deck = list(self._deeds().items())
+                    self.dice.shuffle(deck)
+                name, deed = deck.pop()
+                said = deed()
+                if said:
+                    self.report.deeds.append(f"{name} {said}")
+                self._pause(self.dice.uniform(0.1, 0.7))
+            self.heal()
+            self._judge()
+        finally:
+            self.report.seconds = time.monotonic() - started
+            self.heal_frozen()
+            self.stack.close()
+        return self.report
+
+    def _deeds(self) -> dict[str, Callable[[], str]]:
+        deeds = {
+            "kill-agent": self.kill_agent,
+            "kill-node": self.kill_node,
+            "kill-job": self.kill_job,
+            "freeze-agent": self.freeze_agent,
+            "cut-off": self.cut_off,
+            "restart-server": self.restart_server,
+            "freeze-server": self.freeze_server,
+            "corrupt": self.corrupt,
+            "delete": self.delete,
+            "cancel": self.cancel,
+            "other-job": self.other_job,
+            "revive": self.revive,
+            "revive-more": self.revive,
+        }
+        if os.geteuid() == 0:
+            deeds["fill"] = self.fill
+        return deeds
+
+    def _pause(self, seconds: float) -> None:
+        """The adversary waits a moment: how long is part of the seed, not a condition."""
+        end = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() >= end, timeout=seconds + 30)
+
+    def _living(self) -> list[str]:
+        return [host for host in HOSTS if self.lab[host].poll() is None]
+
+    def kill_agent(self) -> str:
+        living = self._living()
+        if len(living) < 2:
+            return ""
+        host = self.dice.choice(living)
+        self.lab[host].kill_alone()
+        return host
+
+    def kill_node(self) -> str:
+        living = self._living()
+        if len(living) < 3:
+            return ""
+        host = self.dice.choice(living)
+        self.lab[host].kill()
+        return host
+
+    def revive(self) -> str:
+        dead = [host for host in HOSTS if self.lab[host].poll() is not None]
+        if not dead:
+            return ""
+        host = self.dice.choice(dead)
+        self.lab[host].start()
+        return host
+
+    def kill_job(self) -> str:
+        found = sorted(self.lab.processes() - {os.getpid()})
+        if not found:
+            return ""
+        pid = self.dice.choice(found)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return f"pid {pid}"
+
+    def freeze_agent(self) -> str:
+        """Longer than a node may be silent: when it thaws, it is a zombie."""
+        living = self._living()
+        if len(living) < 2 or self.frozen:
+            return ""
+        host = self.dice.choice(living)
+        pid = self.lab[host].pid
+        os.kill(pid, signal.SIGSTOP)
+
+        def thaw() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        return self._for_a_while(thaw, host, SILENT_S * 1.5)
+
+    def cut_off(self) -> str:
+        if self.frozen:
+            return ""
+        host = self.dice.choice(HOSTS)
+        self.gates[host].shut()
+        return self._for_a_while(self.gates[host].open, host, SILENT_S * 1.5)
+
+    def freeze_server(self) -> str:
+        if self.frozen:
+            return ""
+        self.smb.suspend()
+        return self._for_a_while(self.smb.resume, "smbd", self.dice.uniform(0.5, 2.0))
+
+    def _for_a_while(self, undo: Callable[[], None], what: str, seconds: float) -> str:
+        self.frozen.append(undo)
+        self._pause(seconds)
+        self.heal_frozen()
+        return f"{what} {seconds:.1f} s"
+
+    def restart_server(self) -> str:
+        self.smb.kill()
+        self._pause(self.dice.uniform(0.0, 1.0))
+        self.smb.start()
+        return "smbd"
+
+    def fill(self) -> str:
+        with contextlib.suppress(OSError), self.filler.open("wb") as file:
+            while True:
+                file.write(bytes(1 << 20))
+                file.flush()
+        self._pause(self.dice.uniform(0.5, 2.0))
+        self.filler.unlink()
+        return "drive"
+
+    def _files(self) -> list[Path]:
+        """Files that only Ludwig writes, and that nobody needs to be able to read."""
+        top = self.smb.folder
+        found = [
+            path
+            for kind in ("claims", "events", "done", "logs")
+            for path in top.glob(f"*/.ludwig/jobs/*/{kind}/*")
+        ]
+        return sorted([*found, *top.glob(".ludwig/nodes/*.json")])
+
+    def corrupt(self) -> str:
+        return self._harm(lambda path: path.write_bytes(b'{"version": 1, "half'))
+
+    def delete(self) -> str:
+        return self._harm(lambda path: path.unlink())
+
+    def _harm(self, harm: Callable[[Path], object]) -> str:
+        files = self._files()
+        if not files:
+            return ""
+        path = self.dice.choice(files)
+        with contextlib.suppress(OSError):
+            harm(path)
+        return str(path.relative_to(self.smb.folder))
+
+    def cancel(self) -> str:
+        """One task, rarely: most are to end well."""
+        if self.dice.random() > 0.3:
+            return ""
+        task = self.dice.randrange(1, self.count + 1)
+        with contextlib.suppress(errors.DriveError):
+            self.jobs[0].cancel(task)
+            return f"task {task}"
+        return ""
+
+    def other_job(self) -> str:
+        """Somebody else submits, and cancels what was there before."""
+        with contextlib.suppress(errors.LudwigError, AssertionError):
+            if self.others:
+                self.others[-1].cancel()
+            if len(self.others) < 3:
+                self.others.append(self.submit(f"other{len(self.others)}", 6, 30.0))
+            return f"{len(self.others)}"
+        return ""
+
+    def _is_over(self, job: Job) -> bool:
+        with contextlib.suppress(errors.LudwigError):
+            return job.status().finished
+        return False
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def heal_frozen(self) -> None:
+        while self.frozen:
+            self.frozen.pop()()
+
+    def heal(self) -> None:
+        """Everything is well again: now the lab has to finish by itself."""
+        self.heal_frozen()
+        self.filler.unlink(missing_ok=True)
+        if self.smb.daemon.poll() is not None:
+            self.smb.start()
+        for host in HOSTS:
+            if self.lab[host].poll() is not None:
+                self.lab[host].start()
+        for job in self.others:
+            self._insist(partial(_cancelled, job))
+        for job in (*self.jobs, *self.others):
+            wait_until(
+                partial(self._finished, job),
+                timeout=120,
+                interval=0.3,
+                what=f"the end of {job.project}/{job.id}",
+            )
+
+    def _finished(self, job: Job) -> bool:
+        try:
+            status = job.status()
+        except errors.DriveError as error:
+            raise AssertionError(str(error)) from error
+        left = [(t.task, t.state, t.why) for t in status.tasks if t.task not in status.over]
+        assert status.finished, left[:5]
+        return True
+
+    def _judge(self) -> None:
+        say = self.report.problems.append
+        job = queue.read_job(self.lab.drive, "trees", self.jobs[0].id)
+        view = JobView(self.lab.drive, job)
+        view.refresh()
+        self.report.tasks = len(job.tasks())
+        self.report.attempts = sum(view.claims.values())
+        files = layout.project_files("trees")
+        for number, (_, task) in sorted(job.tasks().items()):
+            done = view.end_of(number)
+            (run,) = task.runs
+            folder = self.smb.folder / files.run(run.param_name, run.job_name)
+            if view.stopped(number) and (done is None or done.outcome == "stopped"):
+                self.report.cancelled += 1
+                if folder.exists():
+                    say(f"task {number} was stopped and has results")
+            elif done is None or done.outcome != "done":
+                say(f"task {number} ended as {done.outcome if done else None}: {done and done.why}")
+            elif not _whole(folder):
+                say(f"task {number}: its shard is not whole")
+        runs = list((self.smb.folder / "trees" / "runs").glob("param_*/*num*"))
+        if len(runs) != self.report.tasks - self.report.cancelled:
+            say(f"{len(runs)} runs for {self.report.tasks - self.report.cancelled} tasks")
+        self._judge_processes(say)
+
+    def _judge_processes(self, say: Callable[[str], None]) -> None:
+        for host in HOSTS:
+            if self.lab[host].poll() is not None:
+                say(f"the agent {host} is dead")
+            for line in _stumbles(self.lab[host].log):
+                say(f"the agent {host} stumbled: {line}")
+        try:
+            wait_until(lambda: not self.lab.processes(), timeout=20, what="no process is left")
+        except AssertionError:
+            say(f"processes are left: {sorted(self.lab.processes())}")
+
+
+def _cancelled(job: Job) -> bool:
+    job.cancel()
+    return True
+
+
+def _whole(folder: Path) -> bool:
+    try:
+        data = (folder / "saves" / "shard.bin").read_bytes()
+        return hashlib.sha256(data).hexdigest() == (folder / "saves/shard.sha256").read_text()
+    except OSError:
+        return False
+
+
+def _stumbles(log: Path) -> Iterator[str]:
+    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+    for number, line in enumerate(lines):
+        if line.startswith("Traceback"):
+            yield f"{lines[max(0, number - 1)]} … {lines[min(len(lines) - 1, number + 12)]}"
