@@ -346,7 +346,8 @@ def _check_growth(text: bytes | str, path: str) -> None:
     size = 0
     for event in _events(text):
         if isinstance(event, yaml.AliasEvent):
-            size += anchored.get(event.anchor or "", MAX_YAML_NODES)  # one that holds itself is endless
+            # One that is inside of what it stands for has no end, and no size here.
+            size += anchored.get(event.anchor or "", MAX_YAML_NODES)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             open_nodes.append((event.anchor, size))
             size += 1
