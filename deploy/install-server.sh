@@ -96,7 +96,7 @@ check_samba() {
 make_drive() {
     step "making the drive's folder" "Is the disk mounted, and is it ext4, XFS, btrfs or ZFS?"
     folder "$FOLDER" 3770 "root:$GROUP"
-    folder "$FOLDER/.ludwig" 2750 "root:$GROUP"
+    folder "$FOLDER/.ludwig" 3770 "root:$GROUP"
     folder "$FOLDER/.ludwig/nodes" 3770 "root:$GROUP"
     check_disk
     # As ludwig.drives.write_format has it. An existing drive keeps its version.

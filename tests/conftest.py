@@ -14,7 +14,7 @@ from tests.harness import SftpServer, SmbServer, SmbShare, SshHome, require
 from tests.sftp_server import JAILS
 from tests.tools import SKIP_PREFIX
 
-pytest_plugins = ["tests.nvml"]
+pytest_plugins = ["tests.deploy_lab", "tests.nvml"]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

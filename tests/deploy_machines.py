@@ -65,7 +65,7 @@ def _locked(name: str) -> Iterator[None]:
 
 
 def root_file_system() -> Path:
-    """A Debian of the release that this machine runs, with the packages that nodes and servers need."""
+    """A Debian of this machine's release, with the packages that nodes and servers need."""
     suite = _suite()
     recipe = hashlib.sha256(f"{VERSION} {suite} {PACKAGES} {MASKED}".encode()).hexdigest()[:12]
     target = CACHE / f"rootfs-{recipe}"
@@ -115,7 +115,8 @@ def wheelhouse() -> Path:
         if not target.exists():
             building = CACHE / f"wheels-{os.getpid()}"
             command = [sys.executable, "-m", "pip", "--quiet", "download", "--only-binary=:all:"]
-            subprocess.run([*command, "-d", building, "-r", requirements], check=True)
+            command += ["-d", str(building), "-r", str(requirements), "setuptools>=77"]
+            subprocess.run(command, check=True, capture_output=True)
             building.rename(target)
     return target
 
@@ -178,7 +179,15 @@ class Network:
 class Machine:
     """One machine. `run` and `check` execute as root on it; `path` shows its files."""
 
-    def __init__(self, name: str, network: Network, *, address: str, hosts: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        *,
+        address: str,
+        hosts: Mapping[str, str],
+        serves_files: bool,
+    ) -> None:
         self.name, self.network, self.address = name, network, address
         self.state = make_state_folder("machine", LAYERS)
         self.root = self.state / "root"
@@ -188,6 +197,8 @@ class Machine:
         options += f",upperdir={self.state / 'upper'},workdir={self.state / 'work'}"
         mount = [program("mount"), "-t", "overlay", "overlay", "-o", options, str(self.root)]
         subprocess.run(mount, check=True)
+        if not serves_files:  # one network, one smbd
+            self.path("/etc/systemd/system/smbd.service").symlink_to("/dev/null")
         self.path("/etc/hostname").write_text(f"{name}\n")
         entries = {"127.0.0.1": "localhost", address: name, **{a: h for h, a in hosts.items()}}
         lines = [f"{where} {host}\n" for where, host in entries.items()]
@@ -251,7 +262,9 @@ class Machine:
             check=True,
         ).stdout
         enter = [program("nsenter"), "-t", str(self.leader), "-a"]
-        unpack = f"mkdir -p {shlex.quote(target)} && tar -C {shlex.quote(target)} -x --no-same-owner"
+        unpack = (
+            f"mkdir -p {shlex.quote(target)} && tar -C {shlex.quote(target)} -x --no-same-owner"
+        )
         subprocess.run([*enter, "sh", "-c", unpack], input=archive, check=True)
 
     def snapshot(self, *folders: str) -> dict[str, str]:
