@@ -15,7 +15,7 @@ __all__ = ["Client", "__version__", "grid", "results"]
 _LAZY: dict[str, tuple[str, str | None]] = {
     "Client": ("ludwig.client", "Client"),
     "grid": ("ludwig.client.sweep", "grid"),
-    "results": ("ludwig.client.results", None),
+    "results": ("ludwig.results", None),
 }
 
 
