@@ -55,6 +55,7 @@ TASK_ENVIRONMENT = {
     "LUDWIG_SAVE_PATH": "the folder whose content is kept",
     "LUDWIG_STOP": "the file that appears when the task shall stop",
     "CUDA_VISIBLE_DEVICES": "the GPUs of this task; empty for none",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID: GPUs are numbered as nvidia-smi does",
     "TMPDIR": "a folder for temporary files that goes with the attempt",
 }
 """A test checks that these are what `worker/runner.py` sets."""
