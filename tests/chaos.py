@@ -133,7 +133,7 @@ class Chaos:
 
     def _skew_clock(self, host: str, by: str) -> None:
         """The node's wall clock is hours off, from its start on."""
-        library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+        library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
         if library is not None:
             variables = {
                 "LD_PRELOAD": str(library),

@@ -46,11 +46,17 @@ def results(
     rows: Annotated[bool, flag("--rows", help="The rows themselves, not a summary.")] = False,
     last: Annotated[bool, flag("--last", help="Only the last row of each run.")] = False,
     summary: Annotated[
+        bool, flag("--summary", help="Mean, std and sem over replications, not each run.")
+    ] = False,
+    how: Annotated[
         list[str] | None,
-        typer.Option("--summary", metavar="HOW", help="Over replications: mean, std, sem, …"),
+        typer.Option("--how", metavar="NAME", help="With --summary: mean, std, sem, min, max …"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write a .csv or .parquet.")
+        Path | None,
+        typer.Option(
+            "-o", "--out", "--csv", "--parquet", metavar="FILE", help="Write a .csv or .parquet."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw a .png, .pdf or .svg.")
@@ -58,7 +64,8 @@ def results(
     as_json: AsJson = False,
 ) -> None:
     """Show the results, best configuration first; or write all of them to a file."""
-    options = {"files": files or None, "last": last, "summary": summary or None}
+    statistics = (how or ["mean", "std", "sem"]) if summary or how else None
+    options = {"files": files or None, "last": last, "summary": statistics}
     frame, what = _read(project, job, everything, options)
     _say_what_is_missing(frame, what)
     if out is not None:
@@ -72,7 +79,7 @@ def results(
     if as_json:
         print(frame.to_json(orient="records", indent=2, date_format="iso", force_ascii=False))
     elif out is None and plot is None:
-        _show(frame, what, by=by, rows=rows or last or bool(summary))
+        _show(frame, what, by=by, rows=rows or last or bool(statistics))
 
 
 def _read(
