@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -34,6 +35,9 @@ SILENT_S = 60.0
 HOSTS = ["hoff", "hebb", "pitts"]
 FAST = Path("/dev/shm")
 
+CHANGES = {"create", "publish", "move", "append", "remove_folder"}
+MEANWHILE = ["another node ticks", "the job is stopped", "a task is stopped"]
+
 some_node = st.integers(0, len(HOSTS) - 1)
 
 
@@ -49,16 +53,20 @@ class QueueMachine(RuleBasedStateMachine):
         self.stopped_unclaimed: set[int] = set()
         self.stopped: set[int] = set()
         self.partitioned: set[int] = set()
+        self.cancels = 0
+        self.buried: set[int] = set()
+        """Dead for good, unless nobody else is left at the end."""
 
     @initialize(
-        tasks=st.integers(1, 5),
+        tasks=st.integers(1, 8),
+        slots=st.integers(1, 2),
         retries=st.integers(0, 2),
         balance=st.booleans(),
-        nodes=st.integers(1, len(HOSTS)),
+        nodes=st.sampled_from([1, 2, 2, 3, 3]),
         offsets=st.lists(st.floats(0, 1e6), min_size=3, max_size=3),
     )
     def start(
-        self, tasks: int, retries: int, balance: bool, nodes: int, offsets: list[float]
+        self, tasks: int, slots: int, retries: int, balance: bool, nodes: int, offsets: list[float]
     ) -> None:
         hosts = HOSTS[:nodes]
         submission = submit(
@@ -86,6 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
                 disk=self.folder,
                 clock=partial(self.times.__getitem__, index),
                 silent_s=SILENT_S,
+                slots=slots,
             )
             for index, host in enumerate(hosts)
         ]
@@ -149,6 +158,62 @@ class QueueMachine(RuleBasedStateMachine):
             self.hooked(self.sim(node)).hook = CutAt(call, moment, away)  # type: ignore[arg-type]
             self.guarded(node, "tick")
 
+    @rule(
+        node=some_node, change=st.integers(1, 6), other=some_node, what=st.sampled_from(MEANWHILE)
+    )
+    def something_happens_in_the_middle_of_a_tick(
+        self, node: int, change: int, other: int, what: str
+    ) -> None:
+        """Right before a node changes something on the drive, others do what they do."""
+        node %= len(self.sims)
+        other = (node + 1 + other % 2) % len(self.sims)
+        if node in self.partitioned:
+            return
+        changes = 0
+
+        def meanwhile(name: str, path: str, moment: str) -> None:
+            nonlocal changes
+            if name not in CHANGES or moment != "before":
+                return
+            changes += 1
+            if changes != change:
+                return
+            if what == "the job is stopped":
+                self.somebody_cancels(0)
+            elif what == "a task is stopped":
+                self.somebody_cancels(1 + other)
+            elif other != node:
+                self.guarded(other, "tick")
+
+        self.hooked(self.sims[node]).hook = meanwhile
+        self.guarded(node, "tick")
+
+    @rule(node=some_node)
+    def is_taken_for_dead(self, node: int) -> None:
+        """It goes on running, but does not come to speak until others have taken its work."""
+        frozen = node % len(self.sims)
+        self.everybody_works(5.0, 1)
+        for turn in range(6):
+            for index, sim in enumerate(self.sims):
+                self.times[index] += 14.0
+                if index != frozen:
+                    if turn < 4:  # then there is room for the work of the frozen one
+                        self.all_exit(sim)
+                    self.guarded(index, "tick")
+
+    @rule(node=some_node, change=st.integers(1, 6), other=some_node)
+    def two_race_for_an_end(self, node: int, change: int, other: int) -> None:
+        self.is_taken_for_dead(node)
+        for sim in self.sims:
+            self.all_exit(sim)
+        self.something_happens_in_the_middle_of_a_tick(node, change, other, "another node ticks")
+
+    @rule(node=some_node, call=st.integers(1, 60), seconds=st.sampled_from([1.0, 14.0]))
+    def claims_and_is_never_heard_of_again(self, node: int, call: int, seconds: float) -> None:
+        self.times[node % len(self.sims)] += seconds
+        self.dies_in_a_tick(node, call, "after")
+        self.buried.add(node % len(self.sims))
+
     @rule(node=some_node)
     def is_cut_off(self, node: int) -> None:
         index = node % len(self.sims)
@@ -173,15 +238,17 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(node=some_node)
     def restarts(self, node: int) -> None:
         sim = self.sim(node)
-        if not sim.alive:
+        if not sim.alive and node % len(self.sims) not in self.buried:
             sim.boot()
 
-    @rule(node=some_node, pick=st.integers(0, 9), outcome=st.sampled_from(["done", "failed"]))
-    def process_exits(self, node: int, pick: int, outcome: Outcome) -> None:
+    @rule(node=some_node, outcome=st.sampled_from(["done", "failed"]), then=st.booleans())
+    def process_exits(self, node: int, outcome: Outcome, then: bool) -> None:
         sim = self.sim(node)
         running = [key for key, held in sim.held.items() if held.phase == "running"]
         if sim.alive and running:
-            sim.exits(running[pick % len(running)], outcome, "it said no")
+            sim.exits(running[0], outcome, "it said no")
+            if then:
+                self.tick(node)
 
     @rule(node=some_node)
     def drains(self, node: int) -> None:
@@ -190,9 +257,12 @@ class QueueMachine(RuleBasedStateMachine):
         for key in [key for key, held in sim.held.items() if held.phase == "claimed"]:
             self.guarded(node, "release", key, "draining")
 
-    @rule(pick=st.integers(0, 5))
+    @precondition(lambda self: self.cancels < 2)
+    @rule(pick=st.integers(0, 20))
     def somebody_cancels(self, pick: int) -> None:
-        task = pick if pick in self.tasks else None
+        """0 is the whole job."""
+        self.cancels += 1
+        task = pick % len(self.tasks) + 1 if pick else None
         claimed = {layout.parse_attempt(name) for name in self.drive.list(self.files.claims)}
         queue.stop(self.drive, self.job, Stop(user="ana"), task=task)
         hit = {task} if task else set(self.tasks)
@@ -227,6 +297,11 @@ class QueueMachine(RuleBasedStateMachine):
     def what_was_stopped_before_it_was_claimed_never_starts(self) -> None:
         started = {task for sim in self.sims for task, _ in sim.started}
         assert not started & self.stopped_unclaimed
+
+    @invariant()
+    def no_attempt_is_run_by_two(self) -> None:
+        started = [key for sim in self.sims for key in sim.started]
+        assert len(started) == len(set(started))
 
     @invariant()
     def nothing_in_runs_is_incomplete(self) -> None:
@@ -310,6 +385,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @staticmethod
     def all_exit(sim: SimNode) -> None:
+        if not sim.alive:
+            return
         for key in [key for key, held in sim.held.items() if held.phase == "running"]:
             sim.exits(key, "done")
 
@@ -336,9 +413,49 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 QueueMachine.TestCase.settings = settings(
-    max_examples=120,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestQueueModel = QueueMachine.TestCase
+
+
+# The machine finds these too, with luck. They are the heart of the matter, so none is left to it.
+
+
+def machine(*, slots: int) -> QueueMachine:
+    made = QueueMachine()
+    made.start(tasks=4, slots=slots, retries=1, balance=True, nodes=2, offsets=[0.0, 5e5])
+    return made
+
+
+def check(made: QueueMachine) -> None:
+    for look in (
+        made.every_task_ends_once,
+        made.what_was_stopped_before_it_was_claimed_never_starts,
+        made.no_attempt_is_run_by_two,
+        made.nothing_in_runs_is_incomplete,
+        made.every_state_is_explained,
+    ):
+        look()
+    made.teardown()
+
+
+@pytest.mark.parametrize("change", range(1, 13))
+def test_a_zombie_and_its_successor_end_a_task_at_once(change: int) -> None:
+    made = machine(slots=2)
+    made.is_taken_for_dead(0)
+    held = [{task for task, _ in sim.held} for sim in made.sims]
+    assert held[0] & held[1], "they do not hold the same task: nothing is tested"
+    made.two_race_for_an_end(0, change, 0)
+    check(made)
+
+
+@pytest.mark.parametrize("change", range(1, 9))
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_claims_race_with_stops_and_with_claims(change: int, what: str) -> None:
+    made = machine(slots=4)  # room for everything: both want every task
+    made.something_happens_in_the_middle_of_a_tick(0, change, 0, what)
+    made.tick(1)
+    check(made)
