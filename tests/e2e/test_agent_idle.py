@@ -1,0 +1,98 @@
+"""What an idle node costs, and that the loop alone speaks for the agent. In this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ludwig import layout
+from ludwig.config import load_worker
+from ludwig.drives.folder import FolderDrive
+from ludwig.worker.agent import Agent
+from tests.counting_drive import CountingDrive
+from tests.harness import wait_until
+from tests.lab import Lab
+
+
+@contextmanager
+def agent_here(lab: Lab, drive: object) -> Iterator[Agent]:
+    agent = Agent(load_worker(lab["hoff"].config), drive)  # type: ignore[arg-type]
+    thread = threading.Thread(target=agent.run, daemon=True)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+
+
+def test_an_idle_node_asks_the_drive_for_nothing_but_its_heartbeat(tmp_path: Path) -> None:
+    with Lab(tmp_path, silent_s=1.0) as lab:
+        drive = CountingDrive(FolderDrive(lab.root))
+        with agent_here(lab, drive) as agent:
+            wait_until(agent.heart.begun.is_set, what="the first beat")
+            job = lab.submit()
+            lab.wait(job)  # having worked, it is idle again
+            wait_until(lambda: not agent.doorman.open_jobs(), what="the job to be closed")
+            drive.forget()
+            wait_until(lambda: drive.number("publish") >= 8, what="eight beats", timeout=30)
+            calls = dict(drive.calls)
+        others = {
+            (what, path): number
+            for (what, path), number in calls.items()
+            if not path.startswith(layout.NODES) and what != "watch"
+        }
+        # The watch of the job's stop files lingers for some seconds after its end.
+        assert not others, others
+        assert {what for what, _ in calls} <= {"publish", "remove"}, calls
+
+
+def test_a_loop_that_hangs_is_not_alive_for_systemd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = tmp_path / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+    monkeypatch.setenv("WATCHDOG_USEC", "300000")
+    hung, go_on = threading.Event(), threading.Event()
+    with (
+        Lab(tmp_path, silent_s=1.0) as lab,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+    ):
+        systemd.bind(str(address))
+        systemd.settimeout(10)
+        with agent_here(lab, FolderDrive(lab.root)) as agent:
+            while b"WATCHDOG=1" not in systemd.recv(1000):
+                pass
+
+            def hang() -> None:
+                hung.set()
+                go_on.wait(30)
+
+            monkeypatch.setattr(agent, "tick", hang)
+            assert hung.wait(10)
+            counter = agent.heart.counter
+            systemd.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while True:
+                    systemd.recv(1000)
+            wait_until(lambda: agent.heart.counter >= counter + 4, what="the heart to beat on")
+            with pytest.raises(BlockingIOError):
+                systemd.recv(1000)
+            go_on.set()
+
+
+def test_an_agent_is_small(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        lab.start()
+        lab.wait(lab.submit(params=[{"lr": n} for n in range(10)]))
+        process = psutil.Process(lab["hoff"].pid)
+        assert process.memory_info().rss < 80e6
+        loaded = {Path(found.path).name for found in process.memory_maps()}
+        assert not any("pandas" in name or "numpy" in name for name in loaded)
