@@ -99,6 +99,9 @@ class DriveError(LudwigError):
         self.reason = reason or (self.__doc__ or "").strip().splitlines()[0]
         super().__init__(f"{doing} '{path}': {self.reason}")
 
+    def __reduce__(self) -> tuple[type[DriveError], tuple[str, str, str]]:
+        return type(self), (self.doing, self.path, self.reason)  # from one process to another
+
 
 class Exists(DriveError):
     """It is there already."""
@@ -162,6 +165,9 @@ class Malformed(LudwigError):
         self.path = path
         self.reason = reason
         super().__init__(f"'{path}' cannot be read: {reason}")
+
+    def __reduce__(self) -> tuple[type[Malformed], tuple[str, str]]:
+        return type(self), (self.path, self.reason)
 
 
 class NodeError(LudwigError):

@@ -44,6 +44,9 @@ _AWAY = {
 _NO_LINKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
+_OPEN_ELSEWHERE_S = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5)
+"""Pauses before trying again what a mount refuses while a file is open: the kernel keeps files
+open for a second after they were closed, on other machines too."""
 _NETWORK = {"cifs", "smb3", "nfs", "nfs4", "9p", "fuse.sshfs"}
 
 
@@ -67,7 +70,7 @@ class FolderDrive(Drive):
     def create(self, path: str, data: bytes) -> None:
         with _translate("creating", path):
             try:
-                self._write_new(path, data, durable=self._remote)
+                _write_new(self._real(path), data, durable=self._remote)
                 return
             except FileExistsError:
                 pass
@@ -75,13 +78,12 @@ class FolderDrive(Drive):
             raise errors.Exists("creating", path)
 
     def publish(self, path: str, data: bytes) -> None:
-        folder, _, _ = path.rpartition("/")
-        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}".lstrip("/")
         with _translate("publishing", path):
             final = self._real(path)
+            temporary = _beside(final)
             try:
-                self._write_new(temporary, data, durable=True)
-                os.link(self._real(temporary), final, follow_symlinks=False)
+                _write_new(temporary, data, durable=True)
+                os.link(temporary, final, follow_symlinks=False)
                 return
             except FileExistsError:
                 pass
@@ -93,7 +95,7 @@ class FolderDrive(Drive):
                 # At once, and before anybody opens `path`: on CIFS the linked name cannot be
                 # opened while the temporary one is known.
                 with contextlib.suppress(OSError):
-                    os.unlink(self._real(temporary))
+                    os.unlink(temporary)
         if not self._holds(path, data):
             raise errors.Exists("publishing", path)
 
@@ -111,23 +113,20 @@ class FolderDrive(Drive):
                 os.close(descriptor)
 
     def replace(self, path: str, data: bytes) -> None:
-        folder, _, _ = path.rpartition("/")
-        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}".lstrip("/")
         with _translate("writing", path):
             final = self._real(path)
+            temporary = _beside(final)
             try:
-                self._write_new(temporary, data, durable=self._remote)
-                os.replace(self._real(temporary), final)
+                _write_new(temporary, data, durable=self._remote)
+                os.replace(temporary, final)
             except OSError:
                 with contextlib.suppress(OSError):
-                    os.unlink(self._real(temporary))
+                    os.unlink(temporary)
                 raise
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         with _translate("reading", path):
-            descriptor = os.open(
-                self._real(path), os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)
-            )
+            descriptor = self._open_to_read(path)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 kind = os.fstat(descriptor).st_mode
                 if stat.S_ISDIR(kind) or not stat.S_ISREG(kind):
@@ -192,7 +191,7 @@ class FolderDrive(Drive):
             try:
                 os.rename(real_source, real_target)
             except OSError as error:
-                if error.errno == errno.ENOTEMPTY:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                     raise errors.Exists("moving", target) from error
                 raise
 
@@ -202,17 +201,23 @@ class FolderDrive(Drive):
 
     def remove_folder(self, path: str) -> None:
         with _translate("removing", path):
-            for _ in range(3):  # somebody may remove it, or add to it, at the same time
+            real = self._real(path)
+            for pause in (*_OPEN_ELSEWHERE_S, None):
                 try:
-                    shutil.rmtree(self._real(path))
+                    shutil.rmtree(real)
                     return
                 except FileNotFoundError:
-                    if not os.path.lexists(self._real(path)):
+                    # It, or something in it, is gone. On CIFS also: is listed still, because
+                    # somebody has it open.
+                    if not os.path.lexists(real):
                         return
                 except OSError as error:
-                    if error.errno != errno.ENOTEMPTY:
+                    if error.errno != errno.ENOTEMPTY:  # somebody adds to it
                         raise
-            shutil.rmtree(self._real(path))
+                if pause is None:
+                    break
+                time.sleep(pause)
+            raise errors.DriveAway("removing", path, "somebody has a file in it open, or adds some")
 
     def watch(self, path: str) -> Watch:
         return _PollingWatch(self, path, self._poll_s)
@@ -298,19 +303,25 @@ class FolderDrive(Drive):
             raise errors.NoPermission("following a link in", path, "links are not followed")
         return real
 
-    def _write_new(self, path: str, data: bytes, *, durable: bool) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
-        descriptor = os.open(self._real(path), flags, 0o666)
+    def _open_to_read(self, path: str) -> int:
+        """On CIFS a name that was just linked cannot be opened while its temporary name is open,
+        or was a second ago: whoever publishes it, or died doing so, is on this machine."""
+        real = self._real(path)
+        flags = os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)
+        for pause in _OPEN_ELSEWHERE_S if self._remote else ():
+            try:
+                return os.open(real, flags)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            time.sleep(pause)
         try:
-            _write_all(descriptor, data)
-            if durable:
-                os.fsync(descriptor)
-        except OSError:
-            with contextlib.suppress(OSError):  # nobody else can have made it
-                os.unlink(self._real(path))
+            return os.open(real, flags)
+        except OSError as error:
+            if error.errno == errno.EINVAL and self._remote:
+                reason = "it is being published, and cannot be opened yet"
+                raise errors.DriveAway("reading", path, reason) from error
             raise
-        finally:
-            os.close(descriptor)
 
     def _holds(self, path: str, data: bytes) -> bool:
         """Whether a file that is in the way is our own, from a call whose answer was lost."""
@@ -400,6 +411,26 @@ def _as_drive_error(error: OSError, doing: str, path: str) -> errors.DriveError:
     if code in _AWAY:
         make = errors.DriveAway
     return make(doing, path, error.strerror or str(error))
+
+
+def _beside(final: str) -> str:
+    """A new temporary name in the folder of a file."""
+    return os.path.join(os.path.dirname(final), f"{TEMPORARY}{secrets.token_hex(8)}")
+
+
+def _write_new(real: str, data: bytes, *, durable: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
+    descriptor = os.open(real, flags, 0o666)
+    try:
+        _write_all(descriptor, data)
+        if durable:
+            os.fsync(descriptor)
+    except OSError:
+        with contextlib.suppress(OSError):  # nobody else can have made it
+            os.unlink(real)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
