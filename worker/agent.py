@@ -31,6 +31,7 @@ from ludwig.worker.gpuwatch import GpuWatch
 from ludwig.worker.heart import Heart
 from ludwig.worker.identity import WorkLock
 from ludwig.worker.inbox import Inbox
+from ludwig.worker.janitor import Janitor
 from ludwig.worker.journal import note
 from ludwig.worker.machine import Machine
 from ludwig.worker.notify import notify, watchdog_s
@@ -72,7 +73,8 @@ class Agent:
         isolates = drive.mount is not None and runner.can_isolate(config.user, allow_root=root)
         host = config.hostname
         self.bell = Bell()
-        self.bench = Bench()
+        self.janitor = Janitor()
+        self.bench = Bench(self.janitor.remove)
         self.machine = Machine(config)
         self.preparer = Preparer(config, drive)
         self.events = Events(
@@ -168,7 +170,7 @@ class Agent:
             on_change=self._on_change,
             on_gpu_freed=self.gpus.soon,
         )
-        self._threads = (self.heart, self.foreman, self.publisher, self.streamer)
+        self._threads = (self.heart, self.foreman, self.publisher, self.streamer, self.janitor)
         self._stop_wanted = False
         self._leaving = False
         self._ready_said = False
@@ -264,6 +266,7 @@ class Agent:
         self.foreman.stop()
         self.publisher.stop()
         self.streamer.stop()
+        self.janitor.stop()
         with contextlib.suppress(errors.DriveError):
             self.events.ship()
         self.heart.stop()

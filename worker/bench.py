@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from ludwig.model import Job, RunningAttempt
 from ludwig.worker.held import Held, Key, OpenJob, Phase
-from ludwig.worker.workspace import remove
 
 __all__ = ["Bench"]
 
@@ -21,7 +21,8 @@ __all__ = ["Bench"]
 class Bench:
     """Safe from every thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, remove: Callable[[Path], None]) -> None:
+        self._remove = remove
         self._lock = threading.Lock()
         self._held: dict[Key, Held] = {}
         self._intents: dict[Key, RunningAttempt] = {}
@@ -67,7 +68,7 @@ class Bench:
             self._held.pop(held.key, None)
         held.let_go(keep=keep)
         if not keep:
-            remove(held.folder)
+            self._remove(held.folder)
 
     def listed(self) -> tuple[RunningAttempt, ...]:
         """What a heartbeat says."""

@@ -50,6 +50,6 @@ def test_three_agents_finish_a_job(tmp_path: Path, smb: SmbServer | None) -> Non
         assert done.memory_max > 1 << 20
         lab.until(lambda: all(a.lines("closed") for a in lab.agents.values()), "closed everywhere")
         for agent in lab.agents.values():
-            assert not list((agent.work / "attempts").iterdir())
+            lab.until(lambda a=agent: not list((a.work / "attempts").iterdir()), "a clean bench")
             assert not list((agent.work / "tickets").iterdir())
             assert not list((agent.inbox / "tickets").iterdir())
