@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import secrets
 import shutil
 import stat
@@ -18,6 +19,7 @@ from ludwig import errors, layout
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.drives import check_format
+from ludwig.worker import launch, runner
 from ludwig.worker.account import job_account
 from ludwig.worker.gpu import Gpus
 
@@ -42,6 +44,7 @@ def check_node(config: WorkerConfig, drive: Drive) -> list[Finding]:
         _work,
         _account,
         _python,
+        _isolation,
         _gpus,
     ]
     return [finding for check in checks for finding in check(config, drive)]
@@ -101,11 +104,23 @@ def _inbox(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
     yield Finding(
         "inbox",
         readable and not open_to_all,
-        f"{config.inbox}, mode {stat.S_IMODE(facts.st_mode):o}",
+        f"{config.inbox}, mode {stat.S_IMODE(facts.st_mode):o}, of {_owner(facts.st_uid)}",
         "Everybody on this machine could order work: chmod o-w it."
         if open_to_all
         else "The agent's user must be able to read it.",
     )
+    for root in (config.inbox, *(p for p in sorted(config.inbox.iterdir()) if p.is_dir())):
+        for folder in (root / layout.TICKETS, root / layout.SOURCES):
+            if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
+                why = "Everybody on this machine could order work there: chmod o-w it."
+                yield Finding("inbox", False, f"{folder} is open to everybody", why)
+
+
+def _owner(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _work(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
@@ -113,12 +128,13 @@ def _work(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
     while not folder.exists():
         folder = folder.parent
     usage = shutil.disk_usage(folder)
+    percent = 100.0 * usage.used / max(1, usage.used + usage.free)
     writable = os.access(folder, os.W_OK)
     enough = usage.free >= config.disk_free_min_gb * 1e9
     yield Finding(
         "work",
-        writable and enough,
-        f"{config.work}, {usage.free / 1e9:.1f} GB free",
+        writable and enough and percent <= config.disk_max_percent,
+        f"{config.work}, {usage.free / 1e9:.1f} GB free, {percent:.0f} % full",
         "The agent's user must be able to write there, on a local disk with room.",
     )
 
@@ -133,19 +149,29 @@ def _account(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
 
 
 def _python(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    """The interpreter, started as jobs will be: by their user."""
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
+        account = job_account(config.user, allow_root=config.user == "root")
+    except errors.ConfigError:
+        return  # said already
+    try:
         answer = subprocess.run(
-            [str(config.python), "-c", program],
+            [str(config.python), "-I", "-c", program],
             capture_output=True,
             timeout=60,
             text=True,
             check=True,
+            cwd="/",
+            **launch.switched(account),
         )
         version = tuple(int(part) for part in answer.stdout.strip().split("."))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         yield Finding(
-            "python", False, f"{config.python}: {error}", "Set `python` to the lab's interpreter."
+            "python",
+            False,
+            f"{config.python}, as {account.name}: {error}",
+            f"Set `python` in worker.toml to an interpreter that {account.name} can start.",
         )
         return
     yield Finding(
@@ -154,6 +180,21 @@ def _python(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
         f"{config.python} is Python {answer.stdout.strip()}",
         "Jobs need Python 3.8 or newer.",
     )
+
+
+def _isolation(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
+    """Good to have, not needed."""
+    if drive.mount is None:
+        yield Finding("scripts", True, "refused: the drive is not mounted here, only main() works")
+        return
+    with contextlib.suppress(errors.ConfigError):
+        isolates = runner.can_isolate(config.user, allow_root=config.user == "root")
+        said = (
+            "each sees a verified copy of its own chunk"
+            if isolates
+            else "they take turns, and read their chunk from the drive: no private mounts here"
+        )
+        yield Finding("scripts", True, said)
 
 
 def _gpus(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -126,8 +128,6 @@ def test_tickets_outlive_a_restart_and_the_drives_opinion(tmp_path: Path) -> Non
 
 
 def test_a_job_that_is_removed_from_the_drive_is_forgotten(tmp_path: Path) -> None:
-    import shutil
-
     run = """
     import time
     def main(param2val):
@@ -165,6 +165,13 @@ def wrong_python(agent: Agent) -> None:
     agent.configure(python="/no/such/python")
 
 
+def python_of_somebody_else(agent: Agent) -> None:
+    private = agent.folder / "private"
+    private.mkdir(mode=0o700)
+    shutil.copy(shutil.which("true") or "/bin/true", private / "python")
+    agent.configure(python=str(private / "python"), user="nobody")
+
+
 def wrong_user(agent: Agent) -> None:
     agent.configure(user="nobody-of-that-name")
 
@@ -180,6 +187,7 @@ def full_disk(agent: Agent) -> None:
         (wrong_inbox, "install-node.sh"),
         (open_inbox, "chmod o-w"),
         (wrong_python, "/no/such/python"),
+        pytest.param(python_of_somebody_else, "as nobody", marks=pytest.mark.needs_root),
         (wrong_user, "nobody-of-that-name"),
         (full_disk, "GB free"),
     ],
@@ -215,8 +223,6 @@ def test_an_agent_that_is_root_and_has_no_user_for_jobs_does_not_start(tmp_path:
 
 
 def test_the_agent_loads_neither_pandas_nor_an_ssh_library() -> None:
-    import subprocess
-
     code = "import ludwig.worker.cli, ludwig.drives.smb, sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
