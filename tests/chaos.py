@@ -30,7 +30,7 @@ from ludwig.client.submit import Submission, submit
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
 from ludwig.view import JobView
 from tests.gate import Gate
-from tests.harness import SftpServer, SmbServer, SshHome, wait_until
+from tests.harness import SftpServer, SmbServer, SshHome, program, wait_until
 from tests.lab import Lab
 
 __all__ = ["Chaos", "Report"]
@@ -113,8 +113,8 @@ class Chaos:
             self.lab[host].configure(
                 inbox=str(self.sftp[host].inbox), slots=2, drive={"url": url}, grace_s=0.5
             )
-        self._skew_clock(HOSTS[1], "+5h")
-        self._skew_clock(HOSTS[2], "-3h")
+        self._skew_clock(HOSTS[1], 5)
+        self._skew_clock(HOSTS[2], -3)
         self.client = ClientLab(
             LabConfig(
                 drive=DriveConfig(**self.lab.drive_settings),
@@ -131,17 +131,16 @@ class Chaos:
         )
         self.stack.callback(subprocess.run, ["umount", "-l", str(share)], check=False)
 
-    def _skew_clock(self, host: str, by: str) -> None:
+    def _skew_clock(self, host: str, hours: int) -> None:
         """The node's wall clock is hours off, from its start on."""
-        library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
-        if library is not None:
-            variables = {
-                "LD_PRELOAD": str(library),
-                "FAKETIME": by,
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            }
-            self.lab[host].wrap("env", *(f"{name}={value}" for name, value in variables.items()))
-            self.report.deeds.append(f"skew {host} {by}")
+        library = self.folder / "clock_skew.so"
+        if not library.exists():
+            source = Path(__file__).parent / "clock_skew" / "clock_skew.c"
+            command = [program("gcc"), "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+            subprocess.run(command, check=True)
+        skew = f"LUDWIG_TEST_SKEW={hours * 3600}"
+        self.lab[host].wrap("env", f"LD_PRELOAD={library}", skew)
+        self.report.deeds.append(f"skew {host} {hours} h")
 
     def submit(self, project: str, count: int, longest: float) -> Job:
         home = self.lab.home / project
@@ -298,7 +297,7 @@ class Chaos:
                 file.write(bytes(1 << 20))
                 file.flush()
         self._pause(self.dice.uniform(0.5, 2.0))
-        self.filler.unlink()
+        self.filler.unlink(missing_ok=True)
         return "drive"
 
     def _files(self) -> list[Path]:

@@ -9,6 +9,7 @@ from tests.chaos import Chaos
 
 @pytest.mark.needs_smbd
 @pytest.mark.needs_sshd
+@pytest.mark.needs_gcc
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("chaos")
 def test_nothing_is_lost_under_fire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
