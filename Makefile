@@ -9,6 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 # Tests mostly wait for processes: more workers than cores pays.
 PYTEST_ARGS ?= -n 4 --dist loadgroup
 
@@ -29,7 +30,7 @@ fmt: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/ludwig demo $(ARGS)
 
 docs: $(STAMP)
@@ -38,17 +39,25 @@ docs: $(STAMP)
 
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --editable '.[worker,test]'
+	touch $(DEMO_STAMP) $@
+
+# A newcomer need not wait for the tools of the tests.
+$(DEMO_STAMP): pyproject.toml | $(BIN)/pip
+	@echo "Setting up $(VENV), once."
+	$(BIN)/python -m pip install --quiet --editable '.[worker]'
+	touch $@
+
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
 	    "Ludwig needs Python 3.11 or newer; $(PYTHON) is %d.%d. Try: make PYTHON=python3.11" % v[:2])'
 	@# Debian's python3 has no ensurepip without python3-venv: then the pip outside helps.
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { \
+	$(PYTHON) -m venv $(VENV) || { \
 	    $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
-	$(BIN)/python -m pip install --quiet --editable '.[worker,test]'
-	touch $@
 
 clean:
 	rm -rf $(VENV) .staged .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-	    .import_linter_cache .coverage htmlcov build dist *.egg-info
+	    .import_linter_cache .coverage htmlcov build dist *.egg-info ludwig-demo ludwig-demo-*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

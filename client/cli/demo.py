@@ -33,6 +33,8 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 if hasattr(signal, "SIGHUP"):  # a closed terminal, where there is such a thing
     SIGNALS.append(signal.SIGHUP)
 CACHES = "caches"
+NOT_KEPT = (CACHES, "servers", "home")
+"""Nobody needs the keys and passwords of servers that are gone."""
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -64,7 +66,8 @@ def demo(folder: Folder = None, smb: Smb = False) -> None:
         story.opening(place, smb=smb)
         picture = run_demo(place, lab, story)
         lab.close()
-        shutil.rmtree(place / CACHES, ignore_errors=True)
+        for name in NOT_KEPT:
+            shutil.rmtree(place / name, ignore_errors=True)
         story.ending(place, picture, time.monotonic() - began, smb=smb)
     except BaseException as error:
         _undisturbed()

@@ -71,6 +71,8 @@ def run_demo(folder: Path, lab: DemoLab, story: Story, *, progress: bool | None 
         source,
         ignore=shutil.ignore_patterns("__pycache__"),
     )
+    # The lab ignores its whole folder, for the repository it may be in; this is sent all the same.
+    (source / ".ludwigignore").write_text("!*\n")
     opened = lab.start()
     with Client(PROJECT, lab=opened) as client:
         job = _submit(client, source, story)
@@ -154,6 +156,9 @@ def _quiet_nodes(lab: Lab) -> list[NodeStatus]:
     """The nodes, once the last heartbeat tells that the work is over."""
     lookout = Lookout(lab)
     deadline = time.monotonic() + QUIET_S
-    while any(node.state == "busy" for node in lookout.nodes()) and time.monotonic() < deadline:
+    while True:
+        rows = lookout.nodes()
+        at_work = [row for row in rows if row.state != "silent" and row.beat and row.beat.running]
+        if not at_work or time.monotonic() > deadline:
+            return rows
         time.sleep(0.2)
-    return lookout.nodes()

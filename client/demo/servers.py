@@ -86,12 +86,6 @@ class ServedLab(EmbeddedLab):
         super().kill_node(host)
         self._end_servers([host])
 
-    def close(self) -> None:
-        """Also forget the keys and passwords, which nobody needs any more."""
-        super().close()
-        for name in ("servers", "home"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-
     def kill(self) -> None:
         super().kill()
         self._end_servers(["smbd", *self.hosts])

@@ -121,12 +121,28 @@ def check_picture(path: Path) -> None:
         assert counts.get(colour, 0) > 500, f"no curve in {code}"
 
 
+def git(newcomer: Newcomer, *arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(
+        command,
+        cwd=newcomer.here,
+        env=newcomer.environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+@pytest.mark.needs_git
 def test_the_whole_story(newcomer: Newcomer) -> None:
+    """In a repository, as in a clone of this one: nothing of the demo gets into it."""
+    git(newcomer, "init", "-q")
     demo = newcomer.start()
     assert demo.wait(timeout=200) == 0, newcomer.told
     check_story(newcomer.told)
     newcomer.check_tidy()
-    assert [path.name for path in newcomer.here.iterdir()] == ["ludwig-demo"]
+    assert git(newcomer, "for-each-ref") == git(newcomer, "status", "--porcelain") == ""
+    assert {path.name for path in newcomer.here.iterdir()} == {".git", "ludwig-demo"}
     folder = newcomer.here / "ludwig-demo"
     assert not (folder / "caches").exists()
     check_picture(folder / "learning_curves.png")
