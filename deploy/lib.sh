@@ -17,6 +17,7 @@ PACKAGES_ALLOWED=1
 STEP="reading the command line"
 REMEDY=""
 UNDO=()
+UNDOABLE=0
 ETC=/etc/ludwig
 CREATED=""
 
@@ -109,11 +110,12 @@ change() {
 }
 
 # Files written between `begin` and `commit` are restored when something fails in between.
-begin() { UNDO=(); }
-commit() { UNDO=(); }
+begin() { UNDO=() UNDOABLE=1; }
+commit() { UNDO=() UNDOABLE=0; }
 
 remember() {
     local kept
+    [ "$UNDOABLE" = 1 ] || return 0
     kept=$(mktemp -u "$SCRATCH/kept.XXXXXX")
     if [ -e "$1" ] || [ -L "$1" ]; then cp -a "$1" "$kept"; fi
     UNDO+=("$1" "$kept")
@@ -127,7 +129,7 @@ roll_back() {
         if [ -e "$kept" ] || [ -L "$kept" ]; then cp -a "$kept" "$path"; fi
         say "  took back: $path"
     done
-    UNDO=()
+    commit
 }
 
 # put PATH MODE OWNER:GROUP <CONTENT: a file, whole or not at all. True if it changed.
@@ -259,6 +261,19 @@ remove_accounts() {
 # --- the system -------------------------------------------------------------------------------
 
 has_systemd() { [ -d /run/systemd/system ]; }
+
+# check_units PATH…: systemd has nothing to say about these units (what it says about others is theirs).
+check_units() {
+    local path
+    [ "$DRY_RUN" = 0 ] || return 0
+    systemd-analyze verify --man=no "$@" 2>"$SCRATCH/errors" || true
+    for path in "$@"; do
+        if grep -F "${path##*/}" "$SCRATCH/errors" >&2; then
+            REMEDY="Is this systemd very old (systemctl --version)? Then tell us."
+            failed "systemd does not accept ${path##*/}"
+        fi
+    done
+}
 
 # packages NAME…: Debian packages that must be there.
 packages() {

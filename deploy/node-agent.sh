@@ -41,10 +41,8 @@ configure_agent() {
     fill node.conf "AFTER=$after" "WRITABLE=$writable" "HOME=$home"
     put "$LOCAL" 0644 root:root <"$FILLED"
     put "$OPT/README.md" 0644 root:root <"$HERE/README.md"
-    if [ "$DRY_RUN" = 0 ]; then
-        systemd-analyze verify "$UNIT" 2>"$SCRATCH/errors" || failed "systemd does not accept $UNIT: $(cat "$SCRATCH/errors")"
-        [ "$CHECK" = 0 ] || check_agent
-    fi
+    check_units "$UNIT"
+    if [ "$DRY_RUN" = 0 ] && [ "$CHECK" = 1 ]; then check_agent; fi
     commit
 }
 

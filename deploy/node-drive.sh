@@ -48,9 +48,7 @@ mount_drive() {
     put "$UNITS/$MOUNT_UNIT.mount" 0644 root:root <"$FILLED"
     fill drive.automount "WHERE=$MOUNT"
     put "$UNITS/$MOUNT_UNIT.automount" 0644 root:root <"$FILLED"
-    REMEDY="Read what systemd says above."
-    [ "$DRY_RUN" = 1 ] || systemd-analyze verify "$UNITS/$MOUNT_UNIT.mount" "$UNITS/$MOUNT_UNIT.automount" ||
-        failed "systemd does not accept the mount"
+    check_units "$UNITS/$MOUNT_UNIT.mount" "$UNITS/$MOUNT_UNIT.automount"
     commit
     systemctl is-enabled -q "$MOUNT_UNIT.automount" 2>/dev/null ||
         change "mount the drive when it is needed" systemctl enable -q "$MOUNT_UNIT.automount"
@@ -58,6 +56,8 @@ mount_drive() {
     if [ "$CHANGES" != "$before" ]; then
         change "let systemd read its units again" systemctl daemon-reload
     fi
+    REMEDY="journalctl -u $MOUNT_UNIT.automount; in a container without autofs: --no-mount"
+    if [ ! -d "$MOUNT" ]; then record folder "$MOUNT"; fi # systemd makes it
     systemctl is-active -q "$MOUNT_UNIT.automount" ||
         change "wait for somebody who needs the drive" systemctl start "$MOUNT_UNIT.automount"
 }
@@ -81,4 +81,8 @@ unmount() {
         change "no longer mount the drive" systemctl disable -q "$1.automount"
     fi
     remove "$UNITS/$1.automount" "$UNITS/$1.mount"
+    # A mount point that systemd made for us, unless something is in it.
+    local path
+    path=$(systemd-escape --unescape --path "$1")
+    if was_created folder "$path"; then remove_empty "$path"; fi
 }

@@ -3,7 +3,7 @@
 #
 #   shared account                       an account per member (--users)
 #   /var/sftp            root 0755 jail  /var/sftp/ludwig       root 0751
-#   /var/sftp/ludwig     root 1771       /var/sftp/ludwig/ana   root 0751 jail
+#   /var/sftp/ludwig     root 1775       /var/sftp/ludwig/ana   root 0755 jail
 #     tickets/ sources/  ludwig 2770       tickets/ sources/    ana 2770
 #
 # All of it is of the agent's group, so the agent reads everything and may remove tickets; nobody
@@ -45,12 +45,12 @@ make_inbox() {
     if [ "$PER_MEMBER" = 1 ]; then
         folder "$INBOX" 0751 "root:$SERVICE_USER"
     else
-        folder "$INBOX" 1771 "root:$SERVICE_USER"
+        folder "$INBOX" 1775 "root:$SERVICE_USER"
     fi
     for name in "${ACCOUNTS[@]}"; do
         sftp_account "$name"
         if [ "$PER_MEMBER" = 1 ]; then
-            folder "$INBOX/$name" 0751 "root:$SERVICE_USER"
+            folder "$INBOX/$name" 0755 "root:$SERVICE_USER"
             make_boxes "$INBOX/$name" "$name"
         else
             make_boxes "$INBOX" "$name"

@@ -16,6 +16,8 @@ PREVIOUS=""
 check_release_options() {
     [ -z "$WHEEL" ] || [ -f "$WHEEL" ] || wrong "--wheel '$WHEEL': no such file"
     [ -z "$WHEELHOUSE" ] || [ -d "$WHEELHOUSE" ] || wrong "--wheelhouse '$WHEELHOUSE': no such folder"
+    # pip builds elsewhere.
+    [ -z "$WHEELHOUSE" ] || WHEELHOUSE=$(realpath "$WHEELHOUSE")
     if [ -z "$WHEEL" ] && [ -z "$FROM" ]; then FROM=$(dirname "$HERE"); fi
     [ -n "$WHEEL" ] || [ -f "$FROM/pyproject.toml" ] ||
         wrong "'$FROM' is not a checkout of Ludwig: say --from FOLDER or --wheel FILE"

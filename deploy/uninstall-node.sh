@@ -40,7 +40,7 @@ jobs_running() {
 stop_agent() {
     step "stopping the agent" "journalctl -u ludwig-worker"
     local pids
-    pids=$(getent passwd "$SERVICE_USER" >/dev/null && jobs_running)
+    pids=$(getent passwd "$SERVICE_USER" >/dev/null && jobs_running) || true
     if [ -n "$pids" ] && [ "$FORCE" = 0 ]; then
         REMEDY="ludwig-worker drain, and wait (ludwig nodes); or --force."
         failed "tasks are running on this node"

@@ -18,6 +18,7 @@ from tests.deploy_machines import (
     Machine,
     Network,
     build_wheel,
+    copy_checkout,
     need_machines,
     scratch_folder,
     wheelhouse,
@@ -49,6 +50,10 @@ class DeployLab:
             make_key(folder / name)
         for name in MEMBERS:
             (self.keys / f"{name}.pub").write_text((folder / f"{name}.pub").read_text())
+
+    @cached_property
+    def checkout(self) -> Path:
+        return copy_checkout(self.folder / "checkout")
 
     @cached_property
     def wheel(self) -> Path:
@@ -175,6 +180,8 @@ class DeployLab:
                 answer = self.ludwig(member, account, project, "status", str(job["job"]))
                 (job,) = answer["jobs"]  # type: ignore[misc]
             tasks: list[dict[str, object]] = job["tasks"]
+            if any(task["state"] in ("failed", "lost") for task in tasks):
+                pytest.fail(f"waited for {state}: {json.dumps(tasks, indent=1)}")
             assert all(task["state"] == state for task in tasks), tasks
             return tasks
 
@@ -183,7 +190,7 @@ class DeployLab:
     def lab_py(self, *words: str) -> "tuple[int, str]":
         """The administrator's command, with the inventory in `folder`."""
         config = self.ssh_home("admin", "root") / ".ssh" / "config"
-        command = [sys.executable, str(ROOT / "deploy" / "lab.py"), *words]
+        command = [sys.executable, str(self.checkout / "deploy" / "lab.py"), *words]
         command += ["--lab", str(self.folder / "lab.toml"), "-F", str(config)]
         run = self.network.run(command, env={"PYTHONDONTWRITEBYTECODE": "1"})
         return run.returncode, run.stdout + run.stderr

@@ -25,7 +25,7 @@ from tests.tools import SKIP_PREFIX, program, require
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
-LAYERS = Path("/var/lib")
+MEMORY = Path("/dev/shm")
 PACKAGES = (
     "acl,ca-certificates,cifs-utils,dbus,openssh-server,procps,python3-venv,samba,smbclient,"
     "sudo,systemd,systemd-sysv"
@@ -54,6 +54,12 @@ def _apt_sources() -> Path:
         if path.is_file() and path.stat().st_size:
             return path
     pytest.skip(f"{SKIP_PREFIX}Debian's own package sources")
+
+
+def _fastest() -> Path:
+    """Where layers go: memory, if there is plenty. Package managers flush every file."""
+    plenty = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30
+    return MEMORY if plenty else Path("/var/lib")
 
 
 @contextlib.contextmanager
@@ -109,7 +115,7 @@ def _build(suite: str, target: Path) -> None:
 def wheelhouse() -> Path:
     """The packages an agent needs, for machines that cannot download."""
     requirements = ROOT / "deploy" / "node-requirements.txt"
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(VERSION.encode() + requirements.read_bytes()).hexdigest()[:12]
     target = CACHE / f"wheelhouse-{digest}"
     with _locked("wheelhouse"):
         if not target.exists():
@@ -121,15 +127,20 @@ def wheelhouse() -> Path:
     return target
 
 
-def build_wheel(folder: Path, *, version: str | None = None) -> Path:
-    """Ludwig as it is in this checkout."""
-    source = folder / f"source-{version or 'now'}"
-    source.mkdir()
+def copy_checkout(folder: Path) -> Path:
+    """What a checkout has of Ludwig, as it is now: this one may change under a test."""
+    folder.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    for name in ("ludwig", "client", "worker"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("ludwig", "client", "worker", "deploy"):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    return folder
+
+
+def build_wheel(folder: Path, *, version: str | None = None) -> Path:
+    """Ludwig as a wheel, calling itself by another version if asked to."""
+    source = copy_checkout(folder / f"source-{version or 'now'}")
     if version is not None:
         path = source / "ludwig" / "__init__.py"
         text = path.read_text()
@@ -145,6 +156,21 @@ def build_wheel(folder: Path, *, version: str | None = None) -> Path:
     return next(out.glob("*.whl"))
 
 
+def clear_forgotten_machines() -> None:
+    """End the machines, and remove the layers, of test runs that were killed."""
+    for parent in (MEMORY, Path("/var/lib")):
+        for folder in parent.glob("ludwig-machine-*-*"):
+            if psutil.pid_exists(int(folder.name.split("-")[2])):
+                continue
+            for process in psutil.process_iter(["cmdline"]):
+                if f"--directory={folder}/root" in (process.info["cmdline"] or []):
+                    for one in (*process.children(), process):
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            one.kill()
+            subprocess.run([program("umount"), "-l", str(folder / "root")], capture_output=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class Network:
     """A network namespace with loopback and nothing else."""
 
@@ -152,6 +178,7 @@ class Network:
         self.name = f"ludwig-deploy-{os.getpid()}"
 
     def __enter__(self) -> "Network":
+        clear_forgotten_machines()
         for old in Path("/run/netns").glob("ludwig-deploy-*"):
             if not psutil.pid_exists(int(old.name.rpartition("-")[2])):
                 subprocess.run([program("ip"), "netns", "delete", old.name])
@@ -189,7 +216,7 @@ class Machine:
         serves_files: bool,
     ) -> None:
         self.name, self.network, self.address = name, network, address
-        self.state = make_state_folder("machine", LAYERS)
+        self.state = make_state_folder("machine", _fastest())
         self.root = self.state / "root"
         for part in ("upper", "work", "root"):
             (self.state / part).mkdir()

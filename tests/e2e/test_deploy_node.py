@@ -36,7 +36,7 @@ def main(param2val):
         "reads_password": can(lambda: open("/etc/ludwig/worker.env").close()),
         "writes_etc": can(lambda: open("/etc/written", "w").close()),
         "writes_release": can(lambda: open("/opt/ludwig/written", "w").close()),
-        "sees_homes": len(os.listdir("/home")),
+        "sees_homes": can(lambda: os.listdir("/home")),
         "writes_tmp": can(lambda: open("/tmp/written-by-job", "w").close()),
     }
 """
@@ -87,7 +87,10 @@ def test_a_key_gets_sftp_into_the_jail(deploy_lab: DeployLab) -> None:
     answer = sftp(deploy_lab, batch)
     assert answer.returncode == 0, answer.stderr
     assert "/ludwig" in answer.stdout
-    sftp(deploy_lab, "put /etc/hostname sources/y\n")
+    local = deploy_lab.folder / "y"
+    local.write_text("y")
+    local.chmod(0o666)
+    sftp(deploy_lab, f"put {local} sources/y\n")
     said = hoff.check("stat -c '%U:%G %a' /var/sftp/ludwig/sources/y").strip()
     assert said == "ludwig:ludwig-worker 640"
     hoff.check("runuser -u ludwig-worker -- cat /var/sftp/ludwig/sources/y")
