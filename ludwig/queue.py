@@ -247,6 +247,8 @@ def _upload(
 def ensure_param(drive: Drive, project: str, param_name: str, params: Mapping[str, object]) -> None:
     """`runs/<param_name>/param2val.yaml`, written once by whoever needs it first."""
     files = layout.project_files(project)
+    if drive.exists(files.param2val(param_name)):  # as for every replication but the first
+        return
     drive.make_folders(files.param(param_name))
     text = codec.to_yaml({**params, "param_name": param_name, "job_name": None})
     with suppress(errors.Exists):

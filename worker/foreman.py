@@ -261,6 +261,8 @@ class Foreman:
                 self._claims.look(opened)
                 self._stops.mark(opened)
                 self._claims.take_over(opened)
+        if due:
+            self.prepare_waiting()  # what was taken over need not wait for the next round
 
     def _check_still_there(self, opened: OpenJob) -> None:
         """A view takes a folder that is missing for an empty one."""
