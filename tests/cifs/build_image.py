@@ -60,11 +60,8 @@ DISK_MB = 1400
 FORMAT = 1
 """To be raised when the code below changes what is built."""
 
-NEEDED = {
-    "qemu-system-x86_64": "qemu-system-x86",
-    "mmdebstrap": "mmdebstrap",
-    "ssh": "openssh-client",
-}
+TO_BOOT = {"qemu-system-x86_64": "qemu-system-x86", "ssh": "openssh-client"}
+TO_BUILD = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "apt-get": "apt"}
 
 
 @dataclass(frozen=True)
@@ -101,17 +98,24 @@ def image() -> Image:
     return Image(CACHE / hashlib.sha256(recipe.encode()).hexdigest()[:16])
 
 
-def cannot_build() -> str | None:
-    """Why this machine cannot build it, in words, or None."""
+def cannot_boot() -> str | None:
+    """What this machine lacks to boot it, in words, or None."""
     if platform.machine() != "x86_64":
         return "a machine of the kind x86_64"
-    for name, package in NEEDED.items():
-        if find(name) is None:
-            return f"{name} (package {package})"
+    return missing_program(TO_BOOT)
+
+
+def cannot_build() -> str | None:
+    """What this machine lacks to build it, in words, or None."""
     if os.geteuid() != 0:
         return "root, to build the virtual machine's disk"
-    if find("apt-get") is None or not sources():
-        return "Debian's package sources"
+    return missing_program(TO_BUILD) or (None if sources() else "Debian's package sources")
+
+
+def missing_program(needed: dict[str, str]) -> str | None:
+    for name, package in needed.items():
+        if find(name) is None:
+            return f"{name} (package {package})"
     return None
 
 

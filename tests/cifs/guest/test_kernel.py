@@ -36,6 +36,8 @@ def test_a_name_just_linked_is_read(here: Path, drive: FolderDrive) -> None:
 def test_a_name_being_published_can_be_read_later(here: Path, drive: FolderDrive) -> None:
     descriptor = link_and_leave(here, "file", opened=True)
     assert descriptor is not None
+    with pytest.raises(OSError, match="Invalid argument"):
+        (here / "file").open()
     with pytest.raises(DriveAway):
         drive.read("file")
     with pytest.raises(DriveAway):
