@@ -40,7 +40,7 @@ Folder = Annotated[
     typer.Option(
         "--folder",
         metavar="PATH",
-        help="Where everything goes; must not exist. Default: ludwig-demo, here.",
+        help="Where everything goes: a new folder. Default: ludwig-demo, here.",
         show_default=False,
     ),
 ]
@@ -107,12 +107,14 @@ def _make_lab(place: Path, *, smb: bool) -> EmbeddedLab:
 def _make_folder(folder: Path | None) -> Path:
     """A new folder: the one that is named, else `ludwig-demo`, `ludwig-demo-2` … here."""
     if folder is not None:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(parents=True)
-            return folder.absolute()
-        if folder.is_dir() and not any(folder.iterdir()):
-            return folder.absolute()
-        raise errors.UsageError(f"{folder} is there already: name another folder.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            taken = any(folder.iterdir())
+        except OSError as error:
+            raise errors.UsageError(f"{folder} cannot be made: {error.strerror}.") from error
+        if taken:
+            raise errors.UsageError(f"{folder} is not empty: name another folder.")
+        return folder.absolute()
     for number in range(1, 1000):
         place = Path.cwd() / ("ludwig-demo" if number == 1 else f"ludwig-demo-{number}")
         try:

@@ -137,7 +137,7 @@ def _running_on(moment: Moment, host: str) -> set[int]:
 def _obituary(running: set[int]) -> str:
     tasks = ", ".join(map(str, sorted(running)))
     return (
-        f"{VICTIM} loses its power, on purpose: its agent and the task it was at ({tasks}) are "
+        f"{VICTIM} loses its power, on purpose: its agent and what it was at (task {tasks}) are "
         f"gone.\nNobody tells {SURVIVOR}: it sees {VICTIM}'s heartbeat stand still, and takes over."
     )
 

@@ -183,12 +183,16 @@ def test_kill_while_the_agents_start(newcomer: Newcomer) -> None:
     assert list(newcomer.here.iterdir()) == []
 
 
-def test_a_folder_that_is_taken(newcomer: Newcomer) -> None:
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [("mine", "mine is not empty: name another folder."), ("/proc/x", "/proc/x cannot be made:")],
+)
+def test_a_folder_that_cannot_be_had(newcomer: Newcomer, folder: str, words: str) -> None:
     (newcomer.here / "mine").mkdir()
     (newcomer.here / "mine" / "thesis.txt").touch()
-    demo = newcomer.start("--folder", "mine")
+    demo = newcomer.start("--folder", folder)
     assert demo.wait(timeout=60) == 2
-    assert newcomer.told == "ludwig: mine is there already: name another folder.\n"
+    assert newcomer.told.startswith(f"ludwig: {words}") and newcomer.told.count("\n") == 1
     assert (newcomer.here / "mine" / "thesis.txt").exists()
 
 
