@@ -56,6 +56,8 @@ class Publisher:
         self._later: list[tuple[float, int, Held]] = []
         """What cannot be published for a reason of its own, and when to try again."""
         self._tries: dict[Held, int] = {}
+        self._verdicts_given: dict[Held, Failed] = {}
+        """Failures that could not be told yet."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self.trouble = ""
@@ -152,28 +154,28 @@ class Publisher:
         """Bring one attempt to its end. May be repeated."""
         with suppress(*CONCERNS_THE_JOB):
             self._streamer.ship(held, final=True)
-        done = held.decided()
-        if done is None:
-            verdict = self._verdicts.on(held)
-            if isinstance(verdict, Released):
-                self._endings.release(held, verdict.why)
-            elif isinstance(verdict, Failed):
-                self._hand_on(held, verdict.why)
-            else:
+        verdict = held.decided() or self._verdicts_given.get(held) or self._verdicts.on(held)
+        if isinstance(verdict, Released):
+            self._endings.release(held, verdict.why)
+        elif isinstance(verdict, Failed):
+            self._hand_on(held, verdict)
+        else:
+            if held.decided() is None:
                 held.decide(verdict)
-                done = verdict
-        if done is not None:
-            self._end(held, done)
+            self._end(held, verdict)
         self._on_end()
 
-    def _hand_on(self, held: Held, why: str) -> None:
-        """Tell that it failed: whoever claims the next attempt, knows of it."""
+    def _hand_on(self, held: Held, verdict: Failed) -> None:
+        """Tell that it failed, before a heartbeat without it tells others to take over."""
         opened = held.open_job
-        self._events.note(
-            opened, Event(what="failed", task=held.task.task, attempt=held.attempt, why=why)
-        )
-        with suppress(errors.DriveError):  # it stays for the next time
-            self._events.ship(opened)
+        if held not in self._verdicts_given:
+            self._verdicts_given[held] = verdict
+            failed = Event(
+                what="failed", task=held.task.task, attempt=held.attempt, why=verdict.why
+            )
+            self._events.note(opened, failed)
+        self._events.ship(opened)
+        del self._verdicts_given[held]
         self._bench.drop(held, keep=True)
         opened.look_soon()
 
