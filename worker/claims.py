@@ -187,7 +187,26 @@ class Claims:
             now = time.monotonic()
             self.observer.look(now, read=opened.job.chunks)
             opened.view.look_at_events()
-            return bool(states.others_serving(opened.view, self.observer, self._host, now))
+            return self._others_serve(opened, now)
+
+    def _others_serve(self, opened: OpenJob, now: float) -> bool:
+        if states.others_serving(opened.view, self.observer, self._host, now):
+            return True
+        # Right after a submission others may not have come to their tickets yet. To give up then
+        # would let a bad node that is quick spoil what a good one could do.
+        if now - opened.opened_at > self.observer.silent_s:
+            return False
+        return any(self._may_still_come(opened, host, now) for host in opened.job.chunks)
+
+    def _may_still_come(self, opened: OpenJob, host: str, now: float) -> bool:
+        beat = self.observer.beat(host)
+        known = {self._host, *opened.view.accepted, *opened.view.refusals}
+        return (
+            host not in known
+            and beat is not None
+            and beat.state in ("idle", "busy")
+            and not self.observer.silent(host, now)
+        )
 
     # --- what others left ----------------------------------------------------------------------
 
@@ -228,7 +247,7 @@ class Claims:
             self._endings.end(opened, spec, retake.attempt - 1, "lost", why, failures)
         elif len(failures) > opened.job.retries and failures[-1].host == self._host:
             # It had its tries here: another node's turn, if there is one.
-            if not states.others_serving(opened.view, self.observer, self._host, now):
+            if not self._others_serve(opened, now):
                 why = failures[-1].why
                 self._endings.end(opened, spec, retake.attempt - 1, "failed", why, failures)
         elif not self._machine.closed() and self.wants_more(opened):

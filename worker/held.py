@@ -15,6 +15,7 @@ import contextlib
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +65,7 @@ class OpenJob:
     user: str
     order: int
     """Position in the order of acceptance."""
+    opened_at: float = field(default_factory=time.monotonic)
     refreshed: float = NEVER
     """When (monotonic) the view was last looked at as a whole. Until then nothing is claimed."""
     claims_seen: float = NEVER

@@ -268,6 +268,31 @@ def test_a_bad_node_is_quarantined_and_others_finish(tmp_path: Path) -> None:
         assert "libcuda" in failed[0].why
 
 
+def test_a_quick_bad_node_does_not_give_up_for_a_slow_good_one(tmp_path: Path) -> None:
+    """The good one is alive, but has not come to its ticket when the bad one is through."""
+    run = f"""
+    import os
+    {HERE}
+    def main(param2val):
+        if HERE == "hebb":
+            raise ImportError("libcudnn.so.8")
+    """
+    with Lab(tmp_path, hosts=("hoff", "hebb"), silent_s=5.0) as lab:
+        lab.start()
+        aside = tmp_path / "aside"
+        lab["hoff"].suspend()
+        job = lab.submit(run, [{"lr": 1}, {"lr": 2}])
+        lab["hoff"].inbox.rename(aside)
+        lab["hoff"].inbox.mkdir()
+        lab["hoff"].resume()
+        lab.until(lambda: len(lab.events(job, "failed")) == 4, "hebb to be through")
+        assert lab.ends(job) == {}
+        for folder in sorted(aside.iterdir()):  # sources come before tickets
+            folder.rename(lab["hoff"].inbox / folder.name)
+        ends = lab.wait(job)
+        assert [(d.outcome, d.host) for d in ends.values()] == [("done", "hoff")] * 2
+
+
 def test_a_job_that_dies_at_once_here_is_set_aside_here(tmp_path: Path) -> None:
     run = f"""
     import os
