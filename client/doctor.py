@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import ludwig
-from ludwig import errors, layout, queue
+from ludwig import errors, layout, queue, states
 from ludwig.client.lab import Lab, open_lab, this_user
 from ludwig.client.lookout import Lookout, list_projects, span
 from ludwig.client.server_clock import scan_nodes
@@ -233,8 +233,9 @@ def _attempt(name: str) -> tuple[int, int] | None:
 
 
 def _stuck(status: JobStatus, name: str, age: float) -> Iterator[Finding]:
-    nobody = [row for row in status.tasks if row.why.startswith("no node can run it")]
-    too_early = age < TICKET_S and any(" yet" in row.why for row in nobody)
+    fresh = [row for row in status.tasks if row.why.endswith(states.TICKET_LIES)]
+    nobody = [*fresh, *(row for row in status.tasks if row.why.startswith(states.NOBODY))]
+    too_early = age < TICKET_S and (fresh or any(" yet" in row.why for row in nobody))
     if nobody and not too_early:
         yield Finding(
             name,

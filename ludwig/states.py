@@ -17,6 +17,8 @@ from ludwig.nodes import Observer
 from ludwig.view import JobView
 
 __all__ = [
+    "NOBODY",
+    "TICKET_LIES",
     "Retake",
     "TaskStatus",
     "abandoned_stops",
@@ -28,6 +30,11 @@ __all__ = [
     "retakes",
     "task_states",
 ]
+
+NOBODY = "no node can run it now"
+"""How the reason begins for which nobody works on a task."""
+TICKET_LIES = "to take up the ticket"
+"""How it ends while no node has noticed the job."""
 
 STATES: tuple[TaskState, ...] = ("queued", "running", "done", "failed", "lost", "stopped")
 
@@ -198,9 +205,9 @@ class _Waiting:
     def why(self, home: str) -> str:
         if not self._can:
             if self._hosts and set(self._hosts.values()) == {_TICKET_WAITS}:
-                return f"waits for {', '.join(sorted(self._hosts)[:3])} to take up the ticket"
+                return f"waits for {', '.join(sorted(self._hosts)[:3])} {TICKET_LIES}"
             reasons = "; ".join(f"{host}: {why}" for host, why in self._hosts.items())
-            return f"no node can run it now ({reasons or 'the job has no nodes'})"
+            return f"{NOBODY} ({reasons or 'the job has no nodes'})"
         if trouble := self._hosts.get(home):
             return f"{home} cannot ({trouble}); {self.who_takes_over()}"
         return f"waits for a free slot on {home}"

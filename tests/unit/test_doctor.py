@@ -159,7 +159,7 @@ def test_a_job_that_was_just_submitted_is_no_problem(
     assert bad(list(examine(nodes=False))) == []
     monkeypatch.setattr(doctor, "TICKET_S", 0.0)
     (found,) = bad(list(examine(nodes=False)))
-    assert "has not taken up its ticket yet" in found.what
+    assert "to take up the ticket" in found.what
 
 
 def test_hosts_of_ssh(tmp_path: Path) -> None:

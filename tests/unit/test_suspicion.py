@@ -223,6 +223,9 @@ def test_no_history_shuts_a_node_for_ever(steps: list[tuple[str, int, str, float
             die(node, job, task, now, reached=False)
         else:
             {"success": succeed, "quick": die, "late": fail_late}[how](node, job, task, now)
+    # That others are fine may be news, and a reason for a pause from here on.
+    for job in JOBS:
+        node.may_claim(job, now, True)
     later = now + PAUSE_MAX_S + 10
     assert all(node.may_claim(job, later, True) for job in (*JOBS, "new/1"))
     for job in JOBS:
