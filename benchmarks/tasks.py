@@ -2,9 +2,11 @@
 
     python -m benchmarks.tasks [--tasks 1000] [--rounds 4] [--python PATH] [--only ludwig,bare]
 
-The limit is `subprocess` in two threads, running the same interpreter and an equivalent script:
-nothing is remembered, nothing survives. "our child" is the same two threads running what Ludwig's
-agent runs (the supervisor, its fork, the user's `main`): what is left above it is the agent.
+The limit is `subprocess` in two threads, running the same interpreter and an equivalent script (it
+unpickles its param2val and calls `main`, as a sweep's script does): nothing is remembered, nothing
+survives. "our child" is the same two threads running what Ludwig's agent runs (the supervisor, its
+fork, the user's `main`): what is left above it is the agent. "an empty script" shows what the
+interpreter alone takes.
 
 Contenders take turns in blocks, the best block of each counts, and ratios are within one run: the
 machine may be busy with other things. Each block goes from handing the work over to the end of the
@@ -46,8 +48,16 @@ from ludwig.worker import launch
 from tests.harness import SmbServer
 from tests.lab import Lab
 
-SCRIPT = "def main(param2val):\n    return None\n\n\nmain({'lr': 0.1})\n"
 RUN = "def main(param2val):\n    return None\n"
+SCRIPT = f"""import pickle, sys
+
+{RUN}
+
+with open(sys.argv[1], "rb") as file:
+    for param2val in pickle.load(file):
+        main(param2val)
+"""
+PARAMS = pickle.dumps([{"lr": 0.1}])
 
 
 class Ludwig:
@@ -90,7 +100,7 @@ def child_commands(folder: Path, python: str, number: int = 8) -> list[list[str]
         workspace = attempt / "tree" / "trees"
         workspace.mkdir(parents=True)
         (workspace / "run.py").write_text(RUN)
-        (attempt / "chunk.pkl").write_bytes(pickle.dumps([{"lr": 0.1}]))
+        (attempt / "chunk.pkl").write_bytes(PARAMS)
         order = {
             "contract": "function",
             "entry": "run.py",
@@ -106,23 +116,25 @@ def child_commands(folder: Path, python: str, number: int = 8) -> list[list[str]
 
 def contenders(folder: Path, python: str) -> Iterator[tuple[str, Callable[[], Contender]]]:
     """Short names for `--only`, and how each is set up."""
-    script = folder / "task.py"
+    script, empty, params = (folder / name for name in ("task.py", "empty.py", "params.pkl"))
     script.write_text(SCRIPT)
-    task = (python, str(script))
+    empty.touch()
+    params.write_bytes(PARAMS)
+    task = (python, str(script), str(params))
 
     def inside(name: str, package: str, *more: str, share: float = 1.0) -> Callable[[], Inside]:
-        where = {"python": python, "script": str(script), "folder": folder}
-        return lambda: Inside(name, package, *more, share=share, **where)  # type: ignore[arg-type]
+        return lambda: Inside(name, package, *more, task=task, folder=folder, share=share)
 
     yield "bare", lambda: Bare("subprocess in two threads (the limit)", [task])
+    yield "empty", lambda: Bare("… running an empty script", [(python, str(empty))])
     yield "child", lambda: Bare("… running our child", child_commands(folder / "child", python))
     yield "folder", lambda: Ludwig("folder", folder, python)
     yield "smb", lambda: Ludwig("SMB", folder, python)
-    yield "parallel", lambda: Parallel(*task, folder)
-    yield "tsp", lambda: Spooler(*task, folder)
+    yield "parallel", lambda: Parallel(task, folder)
+    yield "tsp", lambda: Spooler(task, folder)
     yield "hyperqueue", inside("HyperQueue", "hyperqueue")
-    yield "slurm", lambda: SlurmArray(*task, folder)
-    yield "gridengine", lambda: GridEngineArray(*task, folder)
+    yield "slurm", lambda: SlurmArray(task, folder)
+    yield "gridengine", lambda: GridEngineArray(task, folder)
     yield "submitit", inside("submitit, local", "submitit", share=0.1)
     yield "dask", inside("dask, 2 worker processes", "dask", "dask")
 

@@ -64,8 +64,8 @@ class Bare:
 class Parallel:
     name, share = "GNU parallel", 1.0
 
-    def __init__(self, python: str, script: str, folder: Path) -> None:
-        self._command = [debian("parallel", "parallel"), f"-j{SLOTS}", python, script]
+    def __init__(self, task: Sequence[str], folder: Path) -> None:
+        self._command = [debian("parallel", "parallel"), f"-j{SLOTS}", *task]
         (folder / "parallel").mkdir()
         (folder / "parallel" / "will-cite").touch()
         self._env = {**os.environ, "PARALLEL_HOME": str(folder / "parallel")}
@@ -85,8 +85,8 @@ class Spooler:
 
     name, share = "task-spooler", 1.0
 
-    def __init__(self, python: str, script: str, folder: Path) -> None:
-        self._tsp, self._task = debian("tsp", "task-spooler"), [python, script]
+    def __init__(self, task: Sequence[str], folder: Path) -> None:
+        self._tsp, self._task = debian("tsp", "task-spooler"), list(task)
         self._env = {**os.environ, "TS_SOCKET": str(folder / "tsp"), "TS_MAXCONN": "3000"}
         self._env |= {"TS_SLOTS": str(SLOTS), "TMPDIR": str(folder)}
         self._call("-S", str(SLOTS))
@@ -111,12 +111,12 @@ class Spooler:
 class SlurmArray:
     name, share = "Slurm, sbatch --array", 0.5
 
-    def __init__(self, python: str, script: str, folder: Path) -> None:
-        self._task = (python, script)
+    def __init__(self, task: Sequence[str], folder: Path) -> None:
+        self._task = task
         self._slurm = Slurm(folder / "slurm")
 
     def run(self, number: int) -> None:
-        self._slurm.run(number, *self._task)
+        self._slurm.run(number, self._task)
 
     def close(self) -> None:
         self._slurm.close()
@@ -130,15 +130,14 @@ class Inside:
         name: str,
         package: str,
         *more: str,
-        python: str,
-        script: str,
+        task: Sequence[str],
         folder: Path,
         share: float = 1.0,
     ) -> None:
         self.name, self.share = name, share
         theirs = python_with("distributed" if package == "dask" else package, *more)
         inside = Path(__file__).with_name("inside.py")
-        command = [str(theirs), str(inside), package, python, script, str(folder / package)]
+        command = [str(theirs), str(inside), package, str(folder / package), *task]
         self._errors = (folder / f"{package}.log").open("w+b")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers.packages import Missing
@@ -12,7 +13,7 @@ __all__ = ["GridEngineArray"]
 class GridEngineArray:
     name, share = "Grid Engine, qsub -t", 0.5
 
-    def __init__(self, python: str, script: str, folder: Path) -> None:
+    def __init__(self, task: Sequence[str], folder: Path) -> None:
         raise Missing("not yet")
 
     def run(self, number: int) -> None: ...

@@ -1,4 +1,4 @@
-"""Runs inside the peers' own virtual environment: `python inside.py PEER PYTHON SCRIPT FOLDER`.
+"""Runs inside the peers' own virtual environment: `python inside.py PEER FOLDER TASK…`.
 
 Reads a number of tasks from a line of stdin, has the peer run that many fresh processes on two
 slots, and answers with a line. Never imports Ludwig.
@@ -14,7 +14,7 @@ from pathlib import Path
 SLOTS = 2
 
 
-def hyperqueue(python, script, folder):
+def hyperqueue(folder, *task):
     """Its own LocalCluster: a server and a worker with two cores; tasks are external programs."""
     from hyperqueue import Job, LocalCluster
     from hyperqueue.cluster import WorkerConfig
@@ -26,13 +26,13 @@ def hyperqueue(python, script, folder):
         def run(number):
             job = Job()
             for _ in range(number):
-                job.program([python, script])
+                job.program(list(task))
             client.wait_for_jobs([client.submit(job)])
 
         yield run
 
 
-def submitit(python, script, folder):
+def submitit(folder, *task):
     """A process of its own per task already: the function itself is trivial."""
     import submitit as package
 
@@ -53,7 +53,7 @@ def trivial(value):
     return value
 
 
-def dask(python, script, folder):
+def dask(folder, *task):
     """Its workers live on; the fresh process is what the task starts."""
     from distributed import Client, LocalCluster
 
@@ -65,7 +65,7 @@ def dask(python, script, folder):
     ):
 
         def run(number):
-            tasks = [[python, script, str(i)] for i in range(number)]
+            tasks = [[*task, str(i)] for i in range(number)]
             client.gather(client.map(subprocess.check_call, tasks, pure=False))
 
         yield run
@@ -73,7 +73,7 @@ def dask(python, script, folder):
 
 def main():
     peer, *where = sys.argv[1:]
-    Path(where[2]).mkdir(parents=True, exist_ok=True)
+    Path(where[0]).mkdir(parents=True, exist_ok=True)
     for run in globals()[peer](*where):
         print("ready", flush=True)
         for line in sys.stdin:

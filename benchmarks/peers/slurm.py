@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers.packages import Missing, debian
@@ -88,10 +90,10 @@ class Slurm:
         assert "idle" in seen.stdout, seen.stdout + seen.stderr
         return True
 
-    def run(self, number: int, python: str, script: str) -> None:
+    def run(self, number: int, task: Sequence[str]) -> None:
         """One array. `sbatch --wait` asks ever more seldom, so the queue is asked instead."""
         command = ["sbatch", "--parsable", f"--array=1-{number}", "--ntasks=1"]
-        command += [f"--output={self.folder}/out/%a", f"--wrap=exec {python} {script}"]
+        command += [f"--output={self.folder}/out/%a", f"--wrap=exec {shlex.join(task)}"]
         job = subprocess.run(
             command, env=self.env, check=True, capture_output=True, text=True, cwd=self.folder
         ).stdout.strip()

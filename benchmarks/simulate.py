@@ -1,0 +1,261 @@
+"""What does not fit on one machine: 8 to 1,000 nodes, up to a million tasks, in simulated time.
+
+    python -m benchmarks.simulate [--quick] [--measure] [--cores 4]
+
+The functions that agents use, over a file server in memory that charges what a real smbd took (see
+`simulation/costs.py`; `--measure` takes that anew). Three questions:
+
+1. How many requests a second reach the file server, idle and busy, and how much of its processors
+   do they use? (a window of simulated time in the middle of a job)
+2. How long does a heavy-tailed sweep take on unequal nodes, beside the optimum and fixed chunks?
+3. How long until everything that a tenth of the nodes held runs elsewhere?
+
+"today" is what agents do; the other lines change how they look at each other (`Policy`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import random
+import time
+from collections.abc import Iterator
+
+from benchmarks import measure as common
+from benchmarks.simulation import costs
+from benchmarks.simulation.drive import Server
+from benchmarks.simulation.lab import BEAT_S, Policy, Simulation
+from ludwig import codec, layout
+from ludwig.model import Chunk, Done, Event, Job, Origin, Run, Task
+
+TODAY = Policy()
+POLICIES = {
+    "today": TODAY,
+    "busy nodes look lightly": Policy(busy_looks_light=True, only_grown=True),
+    "… and 16 look for all": Policy(busy_looks_light=True, only_grown=True, lookers=16),
+}
+LOST_FIRST = Policy(busy_looks_light=True, only_grown=True, lost_first=True)
+
+
+def make_job(number: int, hosts: list[str], *, balance: bool = True) -> Job:
+    """Tasks dealt in turn, as `client/submit.py` deals them; their bytes do not matter here."""
+    dealt: dict[str, list[Task]] = {host: [] for host in hosts}
+    zeros = "0" * 64
+    for index in range(number):
+        host = hosts[index % len(hosts)]
+        run = Run("param_001", f"2026-11-18-10-00-00_{host}_num{index + 1}")
+        dealt[host].append(Task(index + 1, 100 * index, 100, zeros, (run,)))
+    return Job(
+        project="trees",
+        job=1,
+        nonce="simulated",
+        stamp="2026-11-18-10-00-00",
+        contract="function",
+        entry="run.py",
+        source=zeros,
+        params_sha256=zeros,
+        chunks={host: Chunk(tasks=tuple(tasks)) for host, tasks in dealt.items()},
+        origin=Origin(user="ana", host="laptop"),
+        balance=balance,
+    )
+
+
+def machines(number: int, chance: random.Random) -> dict[str, tuple[int, float]]:
+    """Unequal: one to four slots, and a factor of four between the slowest and the fastest."""
+    return {
+        f"node{i:04d}": (chance.choice((1, 2, 2, 4)), 2.0 ** chance.uniform(-1, 1))
+        for i in range(number)
+    }
+
+
+def heavy_tailed(number: int, chance: random.Random, *, mean: float) -> dict[int, float]:
+    """Lognormal with sigma 1: the longest of 1,000 takes about 13 times the mean."""
+    drawn = [chance.lognormvariate(0.0, 1.0) for _ in range(number)]
+    scale = mean * number / sum(drawn)
+    return {i + 1: value * scale for i, value in enumerate(drawn)}
+
+
+def optimum(durations: dict[int, float], lab: dict[str, tuple[int, float]]) -> float:
+    """No schedule is shorter: all slots busy to the end, or the longest task on the fastest."""
+    capacity = sum(slots * speed for slots, speed in lab.values())
+    fastest = max(speed for _, speed in lab.values())
+    return max(sum(durations.values()) / capacity, max(durations.values()) / fastest)
+
+
+def advance(lab: Simulation, share: float) -> None:
+    """Pretend that the first part of every chunk was done before: claims, ends, events."""
+    files = layout.job_files("trees", 1)
+    for host, chunk in lab.job.chunks.items():
+        lines = bytearray()
+        for task in chunk.tasks[: int(share * len(chunk.tasks))]:
+            number = task.task
+            done = Done(task=number, attempt=1, outcome="done", host=host, nonce="simulated")
+            lab.nodes[host].drive._put(files.claim_of(number, 1), b"{}")
+            lab.nodes[host].drive._put(files.done_of(number), b"{}")
+            if len(lab.tasks) <= 20_000:
+                lines += codec.encode(Event(what="ended", task=number, attempt=1, done=done))
+            lab.finished[number] = 0.0
+        lab.nodes[host].drive._put(files.events_of(host, "before"), bytes(lines))
+
+
+def window(
+    number: int, tasks: int, policy: Policy, *, server: Server, mean: float, seconds: float
+) -> tuple[float, float]:
+    """(requests a second, share of the server's processors) in the middle of a job."""
+    chance = random.Random(1)
+    lab_machines = machines(number, chance)
+    lab = Simulation(
+        server,
+        make_job(tasks, list(lab_machines)),
+        heavy_tailed(tasks, chance, mean=mean),
+        machines=lab_machines,
+        policy=policy,
+    )
+    advance(lab, 0.5)
+    lab.start()
+    begun = 2.0 + BEAT_S
+    lab.run(begun, stop_when_done=False)
+    before, busy = server.requests, server.served
+    lab.run(begun + seconds, stop_when_done=False)
+    share = (server.served - busy) / seconds / server.cores
+    return (server.requests - before) / seconds, share
+
+
+def idle(number: int, server: Server) -> tuple[float, float]:
+    """Heartbeats and nothing else."""
+    beats = number / BEAT_S
+    publish, remove = server.costs["publish"], server.costs["remove"]
+    requests = beats * (publish.requests + remove.requests)
+    return requests, beats * (publish.serve + remove.serve) / server.cores
+
+
+def makespan(
+    number: int,
+    tasks: int,
+    *,
+    policy: Policy,
+    balance: bool,
+    server: Server,
+    mean: float,
+    die: float | None = None,
+) -> tuple[float, float, float | None]:
+    """(makespan, optimum, seconds to recover when a tenth of the nodes die at `die` × optimum)."""
+    chance = random.Random(2)
+    lab_machines = machines(number, chance)
+    durations = heavy_tailed(tasks, chance, mean=mean)
+    best = optimum(durations, lab_machines)
+    job = make_job(tasks, list(lab_machines), balance=balance)
+    lab = Simulation(server, job, durations, machines=lab_machines, policy=policy)
+    lab.start()
+    recovered = None
+    if die is not None:
+        moment = die * best
+        lab.run(moment)
+        dead = list(lab.nodes.values())[::10][: max(1, number // 10)]
+        held: set[int] = set()
+        for node in dead:
+            node.alive = False
+            held |= {task for task, _ in node.waiting} | set(node.running) | set(node.publishing)
+        took = lab.run()
+        taken = {task: when for when, task in lab.taken_over}
+        recovered = max(taken[task] for task in held) - moment if held else 0.0
+        return took, best, recovered
+    return lab.run(), best, recovered
+
+
+def rates(sizes: list[tuple[int, int]], make: ServerMaker, seconds: float) -> Iterator[list[str]]:
+    for number, tasks in sizes:
+        requests, share = idle(number, make())
+        yield [f"{number}", "", "idle", f"{requests:.0f}", f"{share:.1%}", ""]
+        for name, policy in POLICIES.items():
+            begun = time.perf_counter()
+            requests, share = window(
+                number, tasks, policy, server=make(), mean=60.0, seconds=seconds
+            )
+            took = f"(simulated in {time.perf_counter() - begun:.0f} s)"
+            verdict = "too much; " if share > 1 else ""
+            cells = [f"{number}", f"{tasks:,}", name, f"{requests:,.0f}", f"{share:.1%}"]
+            yield [*cells, verdict + took]
+
+
+class ServerMaker:
+    def __init__(self, table: dict[str, costs.Cost], cores: int) -> None:
+        self._table, self._cores = table, cores
+
+    def __call__(self) -> Server:
+        return Server(self._table, cores=self._cores)
+
+
+def sizes_of_a_million() -> str:
+    """What a million tasks mean before anybody lists anything."""
+    job = make_job(100_000, [f"node{i:04d}" for i in range(100)])
+    size = 10 * len(codec.encode(job))
+    begun = time.perf_counter()
+    codec.decode.__wrapped__(Job, codec.encode(job), "job.json")  # type: ignore[attr-defined]
+    took = 10 * (time.perf_counter() - begun)
+    each = len(pickle.dumps([{"lr": 0.1}]))
+    listing = 1e6 * costs.MEASURED["name"].wait
+    return (
+        f"a million tasks: job.json {size / 1e6:.0f} MB (each node reads it once and decodes it in "
+        f"{took:.1f} s), chunks {each} MB, and a listing of its claims takes {listing:.0f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small labs only: seconds")
+    parser.add_argument("--measure", action="store_true", help="take the costs from a real smbd")
+    parser.add_argument("--cores", type=int, default=4, help="processors of the file server")
+    given = parser.parse_args()
+    table = costs.measure() if given.measure else costs.MEASURED
+    if given.measure:
+        for name, cost in table.items():
+            print(
+                f"{name:18}{cost.requests:6.1f}{1e3 * cost.wait:10.3f}{1e3 * cost.serve:10.3f} ms"
+            )
+    make = ServerMaker(table, given.cores)
+    sizes = [(8, 1_000), (32, 10_000)]
+    sweeps = [(8, 800), (32, 3_200)]
+    if not given.quick:
+        sizes += [(100, 10_000), (100, 100_000), (300, 10_000), (1_000, 10_000)]
+        sweeps += [(100, 10_000), (300, 10_000)]
+    head = ["nodes", "tasks", "how they look", "requests/s", "server", ""]
+    print("\nrequests at the file server, tasks of 60 s\n")
+    print(common.table(head, rates(sizes, make, 20.0)), flush=True)
+    print(f"\n{sizes_of_a_million()}")
+    print("\nmakespan of a heavy-tailed sweep on unequal nodes, and the loss of a tenth of them\n")
+    rows = []
+    for number, tasks in sweeps:
+        usual = {"policy": TODAY, "server": make(), "mean": 60.0}
+        took, best, _ = makespan(number, tasks, balance=True, **usual)
+        fixed, _, _ = makespan(number, tasks, balance=False, **usual | {"server": make()})
+        hurt, _, back = makespan(number, tasks, balance=True, die=0.5, **usual | {"server": make()})
+        other, _, sooner = makespan(
+            number,
+            tasks,
+            balance=True,
+            die=0.5,
+            policy=LOST_FIRST,
+            server=make(),
+            mean=60.0,
+        )
+        rows.append(
+            [
+                f"{number}",
+                f"{tasks:,}",
+                f"{best:,.0f} s",
+                f"{took / best:.3f}",
+                f"{fixed / best:.2f}",
+                f"{back:.0f} s",
+                f"{hurt / best:.3f}",
+                f"{sooner:.0f} s",
+                f"{other / best:.3f}",
+            ]
+        )
+    head = ["nodes", "tasks", "optimum", "Ludwig ×", "fixed ×", "recovered in", "makespan ×"]
+    head += ["lost first: in", "×"]
+    print(common.table(head, rows))
+
+
+if __name__ == "__main__":
+    main()

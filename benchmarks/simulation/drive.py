@@ -1,0 +1,132 @@
+"""A file server in memory that answers as a drive does and charges what the real one took.
+
+One `Server` holds the files and the queue of requests; each node has its own `SimDrive`, whose
+clock goes on with every call. A node that lists a folder pays for every name in it, but is given
+only those that are new to it: names of a job never go away, a view only ever adds, and a simulated
+lab would otherwise spend its time on reading the same names again.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter, defaultdict
+
+from benchmarks.simulation.costs import Cost
+from ludwig import errors, layout
+
+__all__ = ["Server", "SimDrive"]
+
+
+class Server:
+    """Requests wait in one line for `cores` processors."""
+
+    def __init__(self, costs: dict[str, Cost], *, cores: int = 4, travel: float = 0.0002) -> None:
+        self.costs, self.cores, self.travel = costs, cores, travel
+        self.folders: dict[str, dict[str, bytes]] = defaultdict(dict)
+        self.order: dict[str, list[str]] = defaultdict(list)
+        self.free = 0.0
+        self.requests = 0.0
+        self.served = 0.0
+        self.by_kind: Counter[str] = Counter()
+
+    def charge(self, what: str, now: float, *, names: int = 0, times: float = 1) -> float:
+        """When the answer is there."""
+        cost, each = self.costs[what], self.costs["name"]
+        serve = times * (cost.serve + names * each.serve)
+        self.requests += times * cost.requests
+        self.served += serve
+        self.by_kind[what] += int(times)
+        begun = max(now, self.free)
+        self.free = begun + serve / self.cores
+        waited = times * (cost.wait + names * each.wait + cost.requests * self.travel)
+        return begun + waited
+
+
+class SimDrive:
+    """What `queue`, `view` and `nodes` ask of a drive."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.now = 0.0
+        self._seen: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+
+    def _pay(self, what: str, *, names: int = 0) -> None:
+        self.now = self._server.charge(what, self.now, names=names)
+
+    def _split(self, path: str) -> tuple[dict[str, bytes], str, str]:
+        folder, _, name = path.rpartition("/")
+        return self._server.folders[folder], folder, name
+
+    def _put(self, path: str, data: bytes) -> bool:
+        files, folder, name = self._split(path)
+        if name in files:
+            return False
+        files[name] = data
+        self._server.order[folder].append(name)
+        return True
+
+    def create(self, path: str, data: bytes) -> None:
+        self._pay("create")
+        if not self._put(path, data):
+            self._pay("read")
+            raise errors.Exists("creating", path)
+
+    def publish(self, path: str, data: bytes) -> None:
+        fresh = self._put(path, data)
+        self._pay("publish" if fresh else "publish, exists")
+        if not fresh:
+            raise errors.Exists("publishing", path)
+
+    def append(self, path: str, data: bytes, *, at: int) -> None:
+        self._pay("append")
+        files, _, name = self._split(path)
+        if name not in files:
+            self._put(path, b"")
+        files[name] = files[name][:at] + data
+
+    def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        files, _, name = self._split(path)
+        if name not in files:
+            self._pay("read, missing")
+            raise errors.NotFound("reading", path)
+        self._pay("read")
+        data = files[name]
+        return data[offset:] if offset else data
+
+    def list(self, path: str) -> builtins.list[str]:
+        self._pay("list", names=len(self._server.folders[path]))
+        if path == layout.NODES:
+            return builtins.list(self._server.folders[path])
+        known = self._seen.get(path, 0)
+        names = self._server.order[path]
+        if path.endswith("/events"):
+            return builtins.list(names)
+        self._seen[path] = len(names)
+        return names[known:]
+
+    def grown(self, path: str) -> builtins.list[str]:
+        """The files of a folder that are longer than at the last call: one listing with sizes."""
+        files = self._server.folders[path]
+        self._pay("list", names=3 * len(files))
+        names = [name for name, data in files.items() if len(data) != self._sizes.get(name)]
+        self._sizes = {name: len(data) for name, data in files.items()}
+        return names
+
+    def exists(self, path: str) -> bool:
+        self._pay("exists")
+        files, _, name = self._split(path)
+        return name in files
+
+    def make_folders(self, path: str) -> None:
+        self._pay("make_folders")
+
+    def remove(self, path: str) -> None:
+        self._pay("remove")
+        files, _, name = self._split(path)
+        files.pop(name, None)
+
+    def other(self, *operations: str) -> None:
+        """What happens besides, and decides nothing: only its cost matters here."""
+        for operation in operations:
+            self._pay(operation)

@@ -1,0 +1,321 @@
+"""Nodes that claim, run and end tasks over the simulated drive, in simulated time.
+
+What is claimed next, who is silent and what is taken over is decided by the functions that agents
+use (`queue`, `view`, `states`, `nodes`); how often they look, beat and claim ahead is copied from
+`worker/`. A task is only a duration. Everything a node does in one round happens at once as far as
+the others are concerned.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from benchmarks.simulation.drive import Server, SimDrive
+from ludwig import codec, layout, nodes, queue, states
+from ludwig.drive import Drive
+from ludwig.model import Beat, Claim, Done, Event, Job, RunningAttempt, Slots
+from ludwig.nodes import Observer
+from ludwig.view import JobView
+
+__all__ = ["Node", "Policy", "Simulation"]
+
+SILENT_S = 60.0
+BEAT_S = SILENT_S / 4
+LOOK_S = min(15.0, SILENT_S / 8)
+HELP_LOOK_S = 1.0
+SHIP_S = 0.5
+
+# The same names and records are read by every node: decoded once, they are as good.
+layout.parse_beat = functools.lru_cache(maxsize=100_000)(layout.parse_beat)
+layout.parse_attempt = functools.lru_cache(maxsize=2_000_000)(layout.parse_attempt)
+codec.decode = functools.lru_cache(maxsize=100_000)(codec.decode)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a node looks at the others. The default is what agents do."""
+
+    busy_looks_light: bool = False
+    """Without a free slot, list heartbeats and stops only: it could take over nothing anyway."""
+    only_grown: bool = False
+    """Read only event files that have grown, known by one listing with sizes."""
+    lost_first: bool = False
+    """Take over what dead nodes left though enough is claimed already: one attempt a look."""
+    lookers: int = 0
+    """So many nodes' worth of looking in all, however many nodes there are (0: no limit)."""
+
+
+@dataclass
+class Node:
+    host: str
+    lab: Simulation
+    slots: int
+    speed: float
+    alive: bool = True
+    counter: int = 0
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)
+    running: dict[int, int] = field(default_factory=dict)
+    publishing: dict[int, int] = field(default_factory=dict)
+    publisher: float = 0.0
+    unsent: bytes = b""
+    sent: int = 0
+    ship_due: bool = False
+    seen: float = float("-inf")
+    looked: float = float("-inf")
+    home: Any = None
+
+    def __post_init__(self) -> None:
+        self.drive = SimDrive(self.lab.server)
+        as_drive = cast(Drive, self.drive)
+        self.job = self.lab.job
+        self.view = JobView(as_drive, self.job)
+        self.observer = Observer(as_drive, silent_s=SILENT_S)
+        if self.lab.policy.only_grown:
+            whole = self.view._list
+            self.view._list = lambda folder: (  # type: ignore[method-assign]
+                self.drive.grown(folder) if folder.endswith("/events") else whole(folder)
+            )
+
+    # --- how often -----------------------------------------------------------------------------
+
+    @property
+    def look_s(self) -> float:
+        limit = self.lab.policy.lookers
+        return LOOK_S * max(1.0, len(self.job.chunks) / limit) if limit else LOOK_S
+
+    def boot(self) -> None:
+        self.drive.other("read", "read")  # job.json, params.json
+        self.beat()
+        self.note(Event(what="accepted"))
+        self.look()
+        self.claim_ahead()
+
+    def beat(self) -> None:
+        held = [*self.waiting, *self.running.items(), *self.publishing.items()]
+        project, job = self.job.project, self.job.job
+        self.counter += 1
+        beat = Beat(
+            host=self.host,
+            boot="boot",
+            counter=self.counter,
+            state="busy" if self.running else "idle",
+            slots=Slots(cpus=self.slots, cpus_free=self.slots - len(self.running)),
+            running=tuple(
+                RunningAttempt(project=project, job=job, task=task, attempt=attempt)
+                for task, attempt in held
+            ),
+        )
+        nodes.write_beat(cast(Drive, self.drive), beat)
+
+    def beat_due(self) -> None:
+        self.beat()
+        self.lab.at(self.drive.now + BEAT_S, self, self.beat_due)
+
+    def look_due(self) -> None:
+        self.look()
+        self.take_over()
+        self.claim_ahead()
+        self.lab.at(self.drive.now + self.look_s, self, self.look_due)
+
+    def look(self) -> None:
+        """`Foreman.look_at_jobs`."""
+        now = self.drive.now
+        light = self.lab.policy.busy_looks_light and not self._could_take_over(now)
+        self.drive.other("exists")
+        self.observer.first_look(self.job.chunks, now)
+        self.observer.look(now, read=() if light else self.job.chunks)
+        if light:
+            self.view.look_at_stops()
+        else:
+            self.view.refresh()
+            self.seen = self.drive.now
+        self.looked = self.drive.now
+
+    # --- claiming ------------------------------------------------------------------------------
+
+    def wants_more(self) -> bool:
+        """`Claims.wants_more`."""
+        if len(self.waiting) < self.slots - len(self.running):
+            return True
+        return len(self.waiting) < min(len(self.running), self.slots) and self._plentiful()
+
+    def _plentiful(self) -> bool:
+        left = len(self.lab.durations) - len(self.view.claims)
+        return left > 2 * self.lab.slots
+
+    def claim_ahead(self) -> None:
+        while self.wants_more() and any(self._claim(task, 1) for task in self._unclaimed()):
+            self.view.look_at_stops()
+
+    def _unclaimed(self) -> Any:
+        """`Claims._unclaimed`."""
+        self.home = self.home or states.claimable(self.view, self.host)
+        for task in self.home:
+            if self.lab.homes[task] != self.host:
+                break
+            if task not in self.view.claims and task not in self.view.done:
+                yield task
+        self.home = None
+        if not self.job.balance:
+            yield from list(states.left_over(self.view, self.observer, self.host, self.drive.now))
+            return
+        if self.drive.now - self.seen >= HELP_LOOK_S:
+            self.view.look_at_claims()
+            self.view.look_at_ends()
+            self.seen = self.drive.now
+        if len(self.view.claims) >= len(self.lab.durations):
+            return
+        for task in states.claimable(self.view, self.host):
+            if task not in self.view.claims and task not in self.view.done:
+                yield task
+
+    def _claim(self, task: int, attempt: int, why: str = "") -> bool:
+        claim = Claim(
+            host=self.host, boot="boot", beat=self.counter, nonce=f"{self.host}-{task}", why=why
+        )
+        won = queue.claim(cast(Drive, self.drive), self.job, task, attempt, claim)
+        self.view.claims[task] = max(attempt, self.view.claims.get(task, 0))
+        if not won:
+            return False
+        self.drive.other("read")  # the task's bytes
+        self.note(Event(what="claimed", task=task, attempt=attempt, why=why))
+        self.waiting.append((task, attempt))
+        self.start_what_fits()
+        return True
+
+    def _could_take_over(self, now: float) -> bool:
+        """Whether a full look could lead to anything: somebody is silent, or a slot is free."""
+        if self.lab.policy.lost_first and len(self.waiting) <= self.slots:
+            return any(self.observer.silent(host, now) for host in self.job.chunks)
+        return self.wants_more()
+
+    def take_over(self) -> None:
+        now = self.drive.now
+        if self.lab.policy.lost_first and not self.wants_more():
+            if len(self.waiting) <= self.slots and self._could_take_over(now):
+                for retake in states.retakes(self.view, self.observer, self.host, now):
+                    self._retake(retake)
+                    return
+            return
+        if not self.wants_more():
+            return
+        for retake in list(states.retakes(self.view, self.observer, self.host, now)):
+            held = retake.task in self.running or retake.task in self.publishing
+            if not held and self.wants_more():
+                self._retake(retake)
+
+    def _retake(self, retake: states.Retake) -> None:
+        if self._claim(retake.task, retake.attempt, retake.why):
+            self.lab.taken_over.append((self.drive.now, retake.task))
+
+    # --- running -------------------------------------------------------------------------------
+
+    def start_what_fits(self) -> None:
+        while self.waiting and len(self.running) < self.slots:
+            task, attempt = self.waiting.popleft()
+            self.running[task] = attempt
+            self.note(Event(what="started", task=task, attempt=attempt))
+            took = self.lab.durations[task] / self.speed
+            self.lab.at(self.drive.now + took, self, functools.partial(self.ended, task))
+
+    def ended(self, task: int) -> None:
+        self.publishing[task] = self.running.pop(task)
+        self.start_what_fits()
+        self.lab.at(max(self.drive.now, self.publisher), self, lambda: self.publish(task))
+        self.claim_ahead()
+
+    def publish(self, task: int) -> None:
+        """`Publisher.publish`, on its own thread: `queue.finish` with one small file."""
+        here, self.drive.now = self.drive.now, max(self.drive.now, self.publisher)
+        attempt = self.publishing[task]
+        self.drive.other("append", "make_folders", "publish, exists", "exists", "upload", "move")
+        done = Done(
+            task=task,
+            attempt=attempt,
+            outcome="done",
+            host=self.host,
+            nonce=f"{self.host}-{task}",
+            moved=False,
+        )
+        won = queue.finish(
+            cast(Drive, self.drive), self.job, self.lab.tasks[task], done, folders=[], params={}
+        )
+        self.drive.other("move", "remove_folder")
+        self.view.done.add(task)
+        if won:
+            self.lab.finished[task] = self.drive.now
+            self.note(Event(what="ended", task=task, attempt=attempt, done=done))
+        del self.publishing[task]
+        self.publisher, self.drive.now = self.drive.now, here
+
+    # --- events --------------------------------------------------------------------------------
+
+    def note(self, event: Event) -> None:
+        self.unsent += codec.encode(event)
+        if not self.ship_due:
+            self.ship_due = True
+            self.lab.at(self.drive.now + SHIP_S, self, self.ship)
+
+    def ship(self) -> None:
+        self.ship_due = False
+        path = layout.job_files(self.job.project, self.job.job).events_of(self.host, "boot")
+        self.drive.append(path, self.unsent, at=self.sent)
+        self.sent, self.unsent = self.sent + len(self.unsent), b""
+
+
+class Simulation:
+    """A lab with one job. `run` goes on until every task has ended, or until a time."""
+
+    def __init__(
+        self,
+        server: Server,
+        job: Job,
+        durations: Mapping[int, float],
+        *,
+        machines: Mapping[str, tuple[int, float]],
+        policy: Policy = Policy(),
+    ) -> None:
+        self.server, self.job, self.durations, self.policy = server, job, durations, policy
+        self.tasks = {number: task for number, (_, task) in job.tasks().items()}
+        self.homes = {number: home for number, (home, _) in job.tasks().items()}
+        self.slots = sum(slots for slots, _ in machines.values())
+        self.finished: dict[int, float] = {}
+        self.taken_over: list[tuple[float, int]] = []
+        self.now = 0.0
+        self._ticket = itertools.count()
+        self._agenda: list[tuple[float, int, Node, Callable[[], None]]] = []
+        self.nodes = {
+            host: Node(host, self, slots=slots, speed=speed)
+            for host, (slots, speed) in machines.items()
+        }
+
+    def at(self, when: float, node: Node, what: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (when, next(self._ticket), node, what))
+
+    def start(self) -> None:
+        """Every node at its own moment of the first seconds, as tickets arrive."""
+        number = len(self.nodes)
+        for index, node in enumerate(self.nodes.values()):
+            begin = 2.0 * index / number
+            self.at(begin, node, node.boot)
+            self.at(begin + BEAT_S * (index + 1) / number, node, node.beat_due)
+            self.at(begin + node.look_s * (index + 1) / number, node, node.look_due)
+
+    def run(self, until: float = float("inf"), *, stop_when_done: bool = True) -> float:
+        """Returns the time. Events of dead nodes are dropped."""
+        while self._agenda and self._agenda[0][0] <= until:
+            if stop_when_done and len(self.finished) == len(self.durations):
+                return max(self.finished.values())
+            when, _, node, what = heapq.heappop(self._agenda)
+            self.now = when
+            if node.alive:
+                node.drive.now = max(node.drive.now, when)
+                what()
+        self.now = until if until != float("inf") else self.now
+        return self.now
