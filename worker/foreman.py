@@ -207,14 +207,22 @@ class Foreman:
                 return
             with self._about(opened):
                 if self._claims.claim_next(opened):
-                    # Before it can start: what was stopped by now never starts.
-                    self._stops.look(opened)
                     continue
             exhausted.add(opened.key)
 
     def prepare_waiting(self) -> None:
-        """Make ready what was claimed: fetch its bytes, copy the source."""
-        for held in self._bench.of(lambda h: h.phase == "waiting" and not h.stop_wanted):
+        """Make ready what was claimed: look for stops, fetch its bytes, copy the source."""
+        waiting = self._bench.waiting()
+        # After the claim and before it can start: what was stopped by then never starts.
+        fresh = {h.open_job.key: h.open_job for h in waiting if not h.prepared}
+        looked: set[str] = set()
+        for key, opened in fresh.items():
+            with self._about(opened):
+                self._stops.look(opened)
+                looked.add(key)
+        for held in waiting:
+            if held.stop_wanted or not (held.prepared or held.open_job.key in looked):
+                continue
             with self._about(held.open_job):
                 if not held.prepared:
                     self._prepare(held)
