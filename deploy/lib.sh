@@ -243,12 +243,24 @@ member() {
     change "add $2 to group $1" gpasswd --add "$2" "$1"
 }
 
+# A login leaves a process of systemd's behind for a while. We made the account: all its processes
+# are of its SFTP sessions.
+end_account() {
+    loginctl terminate-user "$1" 2>/dev/null
+    pkill -KILL -u "$1"
+    for _ in $(seq 50); do
+        pgrep -u "$1" >/dev/null || break
+        sleep 0.1
+    done
+    userdel "$1"
+}
+
 remove_accounts() {
     local kind name
     [ -f "$CREATED" ] || return 0
     while read -r kind name; do
         if [ "$kind" = user ] && getent passwd "$name" >/dev/null; then
-            change "remove account $name" userdel "$name"
+            change "remove account $name" end_account "$name"
         fi
     done <"$CREATED"
     while read -r kind name; do

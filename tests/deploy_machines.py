@@ -27,13 +27,13 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 MEMORY = Path("/dev/shm")
 PACKAGES = (
-    "acl,ca-certificates,cifs-utils,dbus,openssh-server,procps,python3-venv,samba,smbclient,"
-    "sudo,systemd,systemd-sysv"
+    "acl,ca-certificates,cifs-utils,dbus,libpam-systemd,openssh-server,procps,python3-venv,samba,"
+    "smbclient,sudo,systemd,systemd-sysv"
 )
 # What would only wait for a network, a clock or a person.
 MASKED = (
     "apt-daily.timer apt-daily-upgrade.timer console-getty.service dpkg-db-backup.timer "
-    "e2scrub_all.timer fstrim.timer nmbd.service samba-ad-dc.service systemd-logind.service "
+    "e2scrub_all.timer fstrim.timer nmbd.service samba-ad-dc.service "
     "systemd-networkd.service systemd-networkd-wait-online.service systemd-resolved.service "
     "systemd-timesyncd.service winbind.service"
 )
@@ -293,6 +293,13 @@ class Machine:
             f"mkdir -p {shlex.quote(target)} && tar -C {shlex.quote(target)} -x --no-same-owner"
         )
         subprocess.run([*enter, "sh", "-c", unpack], input=archive, check=True)
+
+    def copy_from(self, other: "Machine", folder: str) -> None:
+        """A folder of another machine, at the same place here."""
+        enter = [program("nsenter"), "-t", str(other.leader), "-a", "tar", "-C", "/", "-c"]
+        archive = subprocess.run([*enter, folder.lstrip("/")], capture_output=True, check=True)
+        unpack = [program("nsenter"), "-t", str(self.leader), "-a", "tar", "-C", "/", "-x"]
+        subprocess.run(unpack, input=archive.stdout, check=True)
 
     def snapshot(self, *folders: str) -> dict[str, str]:
         """Every file with its mode, owner, and content: to see what changed."""

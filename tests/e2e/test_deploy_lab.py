@@ -186,6 +186,7 @@ def test_the_drive_is_mounted_when_needed(lab: DeployLab) -> None:
     """As far as it goes in a container, where nothing can be mounted on demand."""
     norman = lab.machine("norman")
     lab.prepare(norman)
+    norman.copy_from(lab.hoff, "/opt/ludwig/releases")  # building it takes a while
     command = lab.install_node("--mount", "/media/research_data").replace(" --no-mount", "")
     result = norman.run(command)
     assert result.returncode == 1

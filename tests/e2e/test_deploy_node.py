@@ -245,7 +245,12 @@ def test_a_release_that_does_not_start_is_not_kept(deploy_lab: DeployLab) -> Non
     hoff.check(f"sed -i 's/^ExecStart=/ExecStart=false /' {unit}")
     hoff.check("echo '# another' >>/root/broken/deploy/node-requirements.txt")
     broken = deploy_lab.install_node().replace("/root/deploy", "/root/broken/deploy")
+    # A new release, without the time it takes to build one.
+    (fresh,) = re.findall("would build release ([0-9a-f]+)", hoff.check(f"{broken} --dry-run"))
+    hoff.check(f"cp -a /opt/ludwig/{before.strip()} /opt/ludwig/releases/{fresh}")
     result = hoff.run(broken)
+    assert "could not restart the agent" in result.stderr
+    assert hoff.check("readlink /opt/ludwig/current") == before
     assert result.returncode == 1
     hoff.check(deploy_lab.install_node())
     assert hoff.check("readlink /opt/ludwig/current") == before
