@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -24,7 +26,7 @@ from ludwig.drive import Drive
 from ludwig.drives import open_drive, write_format
 from ludwig.nodes import Observer
 
-__all__ = ["EmbeddedLab", "end_processes"]
+__all__ = ["EmbeddedLab", "end_processes", "remove_folder"]
 
 START_S = 30.0
 LEAVE_S = 15.0
@@ -131,7 +133,10 @@ class EmbeddedLab:
         self._agents.clear()
 
     def close(self) -> None:
-        """End the agents in order. What still runs then is killed: cancel it before."""
+        """End the agents in order. What still runs then is killed: cancel it before.
+
+        The folder can be removed afterwards; agents make their copies of source read-only.
+        """
         for agent in self._agents.values():
             agent.terminate()
         deadline = time.monotonic() + LEAVE_S
@@ -139,6 +144,8 @@ class EmbeddedLab:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 agent.wait(timeout=max(0.1, deadline - time.monotonic()))
         self.kill()
+        for host in self.hosts:
+            _make_removable(self._work(host))
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -219,6 +226,21 @@ def end_processes(find: Callable[[], list[psutil.Process]], *, timeout_s: float 
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process.kill()
         psutil.wait_procs(alive, timeout=0.2)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with what an agent left in it. No error if it is gone."""
+    _make_removable(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_removable(folder: Path) -> None:
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            with contextlib.suppress(OSError):
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode | stat.S_IRWXU)
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import tempfile
 import time
@@ -20,7 +19,7 @@ from ludwig.client.cli.options import console, flag
 from ludwig.client.cli.results import show_best
 from ludwig.client.cli.show_nodes import nodes_page
 from ludwig.client.demo.run import HOSTS, PROJECT, Story, run_demo
-from ludwig.client.embedded import EmbeddedLab
+from ludwig.client.embedded import EmbeddedLab, remove_folder
 from ludwig.client.status import NodeStatus
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 if hasattr(signal, "SIGHUP"):  # a closed terminal, where there is such a thing
     SIGNALS.append(signal.SIGHUP)
 CACHES = "caches"
-NOT_KEPT = (CACHES, "servers", "home")
-"""Nobody needs the keys and passwords of servers that are gone."""
+NOT_KEPT = (CACHES, "nodes", "servers", "home")
+"""Nobody needs the workspaces of agents and the keys of servers that are gone."""
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -67,14 +66,14 @@ def demo(folder: Folder = None, smb: Smb = False) -> None:
         picture = run_demo(place, lab, story)
         lab.close()
         for name in NOT_KEPT:
-            shutil.rmtree(place / name, ignore_errors=True)
+            remove_folder(place / name)
         story.ending(place, picture, time.monotonic() - began, smb=smb)
     except BaseException as error:
         _undisturbed()
         if lab is not None:
             lab.kill()
         if place is not None and not isinstance(error, errors.LudwigError):
-            shutil.rmtree(place, ignore_errors=True)
+            remove_folder(place)
         if isinstance(error, KeyboardInterrupt):
             console().print(f"\nStopped. No process is left, and {place} is removed.")
             raise typer.Exit(130) from None
@@ -100,7 +99,7 @@ def _make_lab(place: Path, *, smb: bool) -> EmbeddedLab:
     try:
         return ServedLab(place, HOSTS, node_silent_s=SILENT_S, project=PROJECT)
     except errors.UsageError:
-        shutil.rmtree(place, ignore_errors=True)
+        remove_folder(place)
         raise
 
 

@@ -1,8 +1,9 @@
 """The demo's lab over the real protocols: one smbd, and an sshd for each node, on loopback.
 
 Needs no root: both run as whoever started the demo, on free ports, with everything they write in
-the demo's folder. The nodes speak SMB without a mount, and the client reaches their inboxes by
-SFTP with a key made for this demo. Not an example of a secure server: see `deploy/` for that.
+the demo's folder (or, for want of a short path, in one that goes with them). The nodes speak SMB
+without a mount, and the client reaches their inboxes by SFTP with a key made for this demo. Not an
+example of a secure server: see `deploy/` for that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +32,7 @@ __all__ = ["ServedLab"]
 
 SHARE = "research_data"
 START_S = 10.0
+SHORT = 70
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 PACKAGES = {
     "smbd": "samba",
@@ -56,6 +59,7 @@ class ServedLab(EmbeddedLab):
         self._home = self.folder / "home"
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
         self._made_privilege_separation = False
+        self._elsewhere: Path | None = None
 
     # --- how this lab differs ----------------------------------------------------------------
 
@@ -89,6 +93,8 @@ class ServedLab(EmbeddedLab):
     def kill(self) -> None:
         super().kill()
         self._end_servers(["smbd", *self.hosts])
+        if self._elsewhere is not None:
+            shutil.rmtree(self._elsewhere, ignore_errors=True)
         if self._made_privilege_separation:
             with contextlib.suppress(OSError):
                 PRIVILEGE_SEPARATION.rmdir()
@@ -100,7 +106,7 @@ class ServedLab(EmbeddedLab):
         return f"smb://127.0.0.1:{self._ports['smbd']}/{SHARE}"
 
     def _start_smbd(self) -> None:
-        state = self._state("smbd")
+        state = self._short_state("smbd")
         folders = ("cache directory", "lock directory", "ncalrpc dir", "pid directory")
         settings = {name: state / name.split()[0] for name in folders}
         settings |= {name: state / name.split()[0] for name in ("private dir", "state directory")}
@@ -193,6 +199,15 @@ class ServedLab(EmbeddedLab):
         folder.mkdir(parents=True)
         return folder
 
+    def _short_state(self, name: str) -> Path:
+        """As `_state`, but somewhere else if its sockets would not fit into their 107 bytes."""
+        folder = self.folder / "servers" / name
+        if len(str(folder)) <= SHORT:
+            return self._state(name)
+        self._elsewhere = Path(tempfile.mkdtemp(prefix="ludwig-", dir="/tmp"))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return self._elsewhere
+
     def _serve(self, name: str, command: Sequence[str]) -> None:
         """Start a server and wait until it answers."""
         log = self.folder / "servers" / f"{name}.log"
@@ -208,7 +223,10 @@ class ServedLab(EmbeddedLab):
             time.sleep(0.01)
 
     def _end_servers(self, names: Sequence[str]) -> None:
-        states = tuple(f"{self.folder / 'servers' / name}/" for name in names)
+        states = [f"{self.folder / 'servers' / name}/" for name in names]
+        if self._elsewhere is not None and "smbd" in names:
+            states.append(f"{self._elsewhere}/")
+        marks = tuple(states)
 
         def family() -> list[psutil.Process]:
             """Found by their configuration file, and what has left its parent by its session."""
@@ -216,7 +234,9 @@ class ServedLab(EmbeddedLab):
             found: dict[int, psutil.Process] = {}
             for process in psutil.process_iter(["cmdline"]):
                 words = process.info["cmdline"] or ()
-                ours = process.pid in started or any(word.startswith(states) for word in words)
+                ours = process.pid in started or any(
+                    word.startswith(tuple(states)) for word in words
+                )
                 with contextlib.suppress(OSError):
                     ours = ours or os.getsid(process.pid) in started
                 if ours:

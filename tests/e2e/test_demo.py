@@ -144,7 +144,16 @@ def test_the_whole_story(newcomer: Newcomer) -> None:
     assert git(newcomer, "for-each-ref") == git(newcomer, "status", "--porcelain") == ""
     assert {path.name for path in newcomer.here.iterdir()} == {".git", "ludwig-demo"}
     folder = newcomer.here / "ludwig-demo"
-    assert not (folder / "caches").exists()
+    kept = {
+        ".gitignore",
+        "agents",
+        "drive",
+        "inboxes",
+        "learning_curves.png",
+        "ludwig.toml",
+        "project",
+    }
+    assert {path.name for path in folder.iterdir()} == kept
     check_picture(folder / "learning_curves.png")
     # What it says one can do afterwards.
     with Client("spirals", config=load_lab(folder / "ludwig.toml")) as client:
