@@ -234,9 +234,7 @@ class ServedLab(EmbeddedLab):
             found: dict[int, psutil.Process] = {}
             for process in psutil.process_iter(["cmdline"]):
                 words = process.info["cmdline"] or ()
-                ours = process.pid in started or any(
-                    word.startswith(tuple(states)) for word in words
-                )
+                ours = process.pid in started or any(word.startswith(marks) for word in words)
                 with contextlib.suppress(OSError):
                     ours = ours or os.getsid(process.pid) in started
                 if ours:
