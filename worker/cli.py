@@ -23,16 +23,28 @@ from ludwig.worker.check import check_node
 
 __all__ = ["main"]
 
+ENVIRONMENT = (
+    "Environment: LUDWIG_WORKER_CONFIG; LUDWIG_WORKER_… and LUDWIG_DRIVE_… for every key of the "
+    "file; LUDWIG_SMB_PASSWORD, LUDWIG_DEBUG"
+)
+
 app = typer.Typer(
     help="Ludwig's agent: turns this machine into a node of the lab.",
+    epilog=ENVIRONMENT,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="worker.toml; every key has a variable LUDWIG_WORKER_…"),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help=f"The agent's worker.toml. Default: {WORKER_FILE}.",
+        show_default=False,
+    ),
 ]
 
 
@@ -48,12 +60,23 @@ def main() -> None:
             raise
         print(f"ludwig-worker: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, errors.UsageError) else 1)
+    except PermissionError as error:
+        if debug:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        advice = "Run this as root, or as the user that the agent runs as."
+        print(f"ludwig-worker: {where}{error.strerror}. {advice}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _load(path: Path | None) -> WorkerConfig:
-    if path is None and "LUDWIG_DRIVE_URL" not in os.environ:
-        path = WORKER_FILE
-    return load_worker(path)
+    try:
+        return load_worker(path)
+    except errors.ConfigError as error:
+        if path is None and str(error) == f"{WORKER_FILE}: there is no such file.":
+            advice = "Name another with --config, or set up this node: see deploy/README.md."
+            raise errors.ConfigError(f"{error} {advice}") from error
+        raise
 
 
 def _open(config: WorkerConfig) -> Drive:
@@ -63,7 +86,7 @@ def _open(config: WorkerConfig) -> Drive:
     )
 
 
-@app.command()
+@app.command(epilog=ENVIRONMENT)
 def run(config: ConfigFile = None) -> None:
     """Serve as a node until SIGTERM; what runs then goes on running.
 
@@ -85,7 +108,7 @@ def run(config: ConfigFile = None) -> None:
         raise errors.LudwigError(f"stopped: {agent.fatal}. Give each agent a hostname of its own.")
 
 
-@app.command()
+@app.command(epilog=ENVIRONMENT)
 def check(config: ConfigFile = None) -> None:
     """Say what is wrong with this node, in words; changes nothing.
 
@@ -102,10 +125,10 @@ def check(config: ConfigFile = None) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog=ENVIRONMENT)
 def drain(
     config: ConfigFile = None,
-    undrain: Annotated[bool, typer.Option("--undrain", help="claim again")] = False,
+    undrain: Annotated[bool, typer.Option("--undrain", help="Claim again.")] = False,
 ) -> None:
     """Finish what runs and claim nothing more, until --undrain.
 

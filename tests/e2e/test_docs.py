@@ -50,6 +50,7 @@ def test_blocks_run(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LUDWIG_CONFIG", str(lab.folder / "ludwig.toml"))
     monkeypatch.setenv("LUDWIG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page):
