@@ -1,4 +1,5 @@
 # make test    everything: lint, types, the whole suite (sets up what it needs)
+# make test-cifs   the suites on a kernel CIFS mount, in a virtual machine that it builds
 # make check   lint and types
 # make fmt     format
 # make demo    a whole lab on this machine: a sweep, a node that dies, a table and a plot
@@ -13,12 +14,16 @@ DEMO_STAMP := $(VENV)/.installed-demo
 # Tests mostly wait for processes: more workers than cores pays.
 PYTEST_ARGS ?= -n 4 --dist loadgroup
 
-.PHONY: test check fmt demo docs clean venv
+.PHONY: test test-cifs check fmt demo docs clean venv
 .DEFAULT_GOAL := test
 
 test: check
 	tests/system_packages.sh
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-cifs: $(STAMP)
+	tests/system_packages.sh --cifs
+	LUDWIG_TEST_CIFS_VM=always $(BIN)/python -m pytest tests/cifs $(CIFS_ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

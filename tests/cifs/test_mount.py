@@ -24,6 +24,7 @@ CONTRACT = ("test_files.py", "test_folders.py", "test_trees.py", "test_watch.py"
 
 def run_suite(machine: Machine, mounts: list[str], *tests: str) -> None:
     command = ["python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=600"]
+    command += ["--durations=12"]
     said = machine.run(*command, *tests, env={"LUDWIG_TEST_CIFS": " ".join(mounts)}, timeout=1100)
     print(said)
     assert " passed" in said

@@ -5,6 +5,7 @@ The client is on this machine: it speaks SMB to the same server, and SFTP to the
 
 import hashlib
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -69,6 +70,7 @@ class Agent:
         self._process = machine.popen(
             *("sh", "-c", 'echo $$ > /run/agent.pid; exec "$@" > /run/agent.log 2>&1', "sh"),
             *("python3", "-m", "ludwig.worker", "run", "--config", "/etc/worker.toml"),
+            stdout=subprocess.DEVNULL,
         )
 
     def poll(self) -> int | None:
@@ -170,9 +172,12 @@ def assert_nothing_is_lost(project: Path, expected: int) -> None:
         shards.add(digest)
     assert len(shards) == expected
     files = project / ".ludwig" / "jobs" / "0001"
-    assert len(list((files / "done").iterdir())) == expected
-    ends = [json.loads(path.read_bytes()) for path in (files / "done").iterdir()]
+    ends = [json.loads(path.read_bytes()) for path in visible(files / "done")]
+    assert len(ends) == expected
     assert {end["outcome"] for end in ends} == {"done"}
-    wait_until(
-        lambda: not list((files / "staging").iterdir()), timeout=60, what="nothing to be staged"
-    )
+    wait_until(lambda: not visible(files / "staging"), timeout=60, what="nothing to be staged")
+
+
+def visible(folder: Path) -> list[Path]:
+    """Without the temporary names that nobody could remove while the server was away."""
+    return [path for path in folder.iterdir() if not path.name.startswith(layout.TEMPORARY)]

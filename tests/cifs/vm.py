@@ -154,7 +154,8 @@ class Machine:
         self.run("mount", "-t", "cifs", share, path, "-o", ",".join(given))
 
     def unmount(self, *paths: str) -> None:
-        self.run("umount", "--lazy", *paths)
+        if self.daemon.poll() is None:
+            self.run("umount", "--lazy", *paths)
 
     def console(self) -> str:
         return self._console.read_text(errors="replace")
