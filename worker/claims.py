@@ -63,8 +63,11 @@ class Claims:
 
     # --- how much ------------------------------------------------------------------------------
 
-    def wants_more(self, opened: OpenJob) -> bool:
-        """Whether one more task of the job could start now, or soon when there is plenty."""
+    def wants_more(self, opened: OpenJob, *, lost: bool = False) -> bool:
+        """Whether one more task of the job could start now, or soon when there is plenty.
+
+        What others `lost` was begun long ago: it need not wait until nothing new is left.
+        """
         if not self._machine.may_claim(opened.key, self.others_fine(opened)):
             return False
         wanted = opened.job.gpus
@@ -77,6 +80,8 @@ class Claims:
             return True
         # Ahead of time only for slots that our own tasks will free: others' we know nothing about.
         ahead = min(running, self._machine.slots(wanted))
+        if lost:
+            return ahead > 0 and waiting <= ahead
         return waiting < ahead and self._plentiful(opened)
 
     def _plentiful(self, opened: OpenJob) -> bool:
@@ -250,5 +255,5 @@ class Claims:
             if not self._others_serve(opened, now):
                 why = failures[-1].why
                 self._endings.end(opened, spec, retake.attempt - 1, "failed", why, failures)
-        elif not self._machine.closed() and self.wants_more(opened):
+        elif not self._machine.closed() and self.wants_more(opened, lost=True):
             self._claim(opened, spec, retake.attempt, why=retake.why, failures=failures)
