@@ -103,7 +103,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if i == 0 or i == len(head) - 1 else cell.rjust(width)
+            cell.ljust(width) if i in (0, len(head) - 1) else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines

@@ -24,7 +24,8 @@ class Server:
         self.costs, self.cores, self.travel = costs, cores, travel
         self.folders: dict[str, dict[str, bytes]] = defaultdict(dict)
         self.order: dict[str, list[str]] = defaultdict(list)
-        self.free = 0.0
+        self.free = self.backlog = 0.0
+        """When all that is in line will have been served, and how long that takes."""
         self.requests = 0.0
         self.served = 0.0
         self.by_kind: Counter[str] = Counter()
@@ -36,10 +37,19 @@ class Server:
         self.requests += times * cost.requests
         self.served += serve
         self.by_kind[what] += int(times)
-        begun = max(now, self.free)
-        self.free = begun + serve / self.cores
+        self.free += serve / self.cores
         waited = times * (cost.wait + names * each.wait + cost.requests * self.travel)
-        return begun + waited
+        waited, self.backlog = waited + self.backlog, 0.0
+        return now + waited
+
+    def begin_round(self, now: float) -> None:
+        """A node begins a round of requests: the first of them waits for what is in line by now.
+
+        Those after it do not, though they should when the server has more to do than it can: then
+        what counts is that it has.
+        """
+        self.free = max(self.free, now)
+        self.backlog = self.free - now
 
 
 class SimDrive:

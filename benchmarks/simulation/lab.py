@@ -316,6 +316,7 @@ class Simulation:
             self.now = when
             if node.alive:
                 node.drive.now = max(node.drive.now, when)
+                self.server.begin_round(when)
                 what()
         self.now = until if until != float("inf") else self.now
         return self.now
