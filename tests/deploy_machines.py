@@ -119,6 +119,8 @@ def wheelhouse() -> Path:
     target = CACHE / f"wheelhouse-{digest}"
     with _locked("wheelhouse"):
         if not target.exists():
+            for old in CACHE.glob("wheelhouse-*"):
+                shutil.rmtree(old)
             building = CACHE / f"wheels-{os.getpid()}"
             command = [sys.executable, "-m", "pip", "--quiet", "download", "--only-binary=:all:"]
             command += ["-d", str(building), "-r", str(requirements), "setuptools>=77"]
@@ -193,7 +195,7 @@ class Network:
         self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: object
     ) -> "subprocess.CompletedProcess[str]":
         """Run something outside of all machines, that can talk to them."""
-        return subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             [program("ip"), "netns", "exec", self.name, *command],
             capture_output=True,
             text=True,
@@ -201,6 +203,7 @@ class Network:
             timeout=100,
             **options,  # type: ignore[call-overload]
         )
+        return done
 
 
 class Machine:
