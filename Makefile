@@ -2,6 +2,7 @@
 # make test-cifs   the suites on a kernel CIFS mount, in a virtual machine that it builds
 # make check   lint and types
 # make fmt     format
+# make bench   every benchmark beside its limit and its peers, in one table (BENCH_ARGS=--quick: minutes)
 # make demo    a whole lab on this machine: a sweep, a node that dies, a table and a plot
 # make docs    the reference and the README's picture, from the code
 # make clean   remove everything that make built
@@ -14,7 +15,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 # Tests mostly wait for processes: more workers than cores pays.
 PYTEST_ARGS ?= -n 4 --dist loadgroup
 
-.PHONY: test test-cifs check fmt demo docs clean venv
+.PHONY: test test-cifs check fmt demo docs clean venv bench
 .DEFAULT_GOAL := test
 
 test: check
@@ -41,6 +42,10 @@ demo: $(DEMO_STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_screenshot.py
+
+bench: $(STAMP)
+	tests/system_packages.sh
+	$(BIN)/python -m benchmarks.bench $(BENCH_ARGS)
 
 venv: $(STAMP)
 
