@@ -39,6 +39,23 @@ find_python() {
     failed "the agent needs Python 3.11 or newer, and there is none (jobs may use an older one)"
 }
 
+# The lines of Ludwig's own requirements whose names are in the file.
+BOUNDS='
+import re, sys
+from importlib.metadata import requires
+names = {line.strip().lower() for line in open(sys.argv[1]) if line[:1] not in "#\n"}
+found = {}
+for line in requires("ludwigcluster"):
+    text = line.partition(";")[0].strip()
+    name = re.match(r"[\w.-]+", text)[0].lower()
+    if name in names:
+        found[name] = text
+missing = names - set(found)
+if missing:
+    sys.exit(f"this Ludwig does not ask for {sorted(missing)}: is it as old or new as this script?")
+print(*found.values(), sep="\n")
+'
+
 # What makes two installations the same.
 release_id() {
     {
@@ -77,8 +94,9 @@ build_release() {
             tar -C "$FROM" -c pyproject.toml README.md LICENSE ludwig client worker |
             tar -C "$source" -x || return
     fi
-    "${pip[@]}" --requirement "$HERE/node-requirements.txt" &&
-        "${pip[@]}" --no-deps "$source" &&
+    "${pip[@]}" --no-deps "$source" &&
+        "$target/bin/python" -c "$BOUNDS" "$HERE/node-requirements.txt" >"$SCRATCH/needs" &&
+        "${pip[@]}" --requirement "$SCRATCH/needs" &&
         "$target/bin/ludwig-worker" --help >/dev/null &&
         touch "$target/complete"
 }

@@ -40,12 +40,15 @@ def main(param2val):
         "writes_tmp": can(lambda: open("/tmp/written-by-job", "w").close()),
     }
 """
-SLOW = """
-import time
+UNTIL_TOLD = """
+import os, time
 
 def main(param2val):
-    time.sleep(param2val["seconds"])
-    return {"slept": param2val["seconds"]}
+    for _ in range(600):
+        if os.path.exists("/tmp/go"):
+            break
+        time.sleep(0.2)
+    return {"number": param2val["number"]}
 """
 
 
@@ -189,8 +192,8 @@ def test_a_sweep_from_outside_runs(deploy_lab: DeployLab) -> None:
 
 def test_tasks_outlive_a_restart_and_a_crash_of_the_agent(deploy_lab: DeployLab) -> None:
     hoff = deploy_lab.hoff
-    project = deploy_lab.project("slow", SLOW, member="ana", nodes="hoff")
-    deploy_lab.ludwig("ana", "ludwig", project, "submit", "src", "--set", "seconds=9")
+    project = deploy_lab.project("slow", UNTIL_TOLD, member="ana", nodes="hoff")
+    deploy_lab.ludwig("ana", "ludwig", project, "submit", "src", "--set", "number=1")
     deploy_lab.wait_for("ana", "ludwig", project, "running")
     before = set(task_processes(hoff))
     hoff.check("systemctl restart ludwig-worker")
@@ -198,6 +201,7 @@ def test_tasks_outlive_a_restart_and_a_crash_of_the_agent(deploy_lab: DeployLab)
     hoff.check("systemctl kill -s KILL --kill-who=main ludwig-worker")
     time.sleep(0.5)
     assert set(task_processes(hoff)) == before
+    hoff.check("touch /tmp/go")
     (task,) = deploy_lab.wait_for("ana", "ludwig", project, "done")
     assert task["attempt"] == 1
     wait_until(lambda: not task_processes(hoff), what="the task's processes to be gone")
