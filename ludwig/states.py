@@ -291,7 +291,7 @@ def claimable(view: JobView, host: str, *, skip: Container[int] = ()) -> Iterato
 
 
 def left_over(view: JobView, observer: Observer, host: str, now: float) -> Iterator[int]:
-    """With `balance=False`: unclaimed tasks of nodes that will not come to them."""
+    """Unclaimed tasks of other nodes that will not come to them: claimed also without `balance`."""
     open_tasks = view.open_tasks()
     for home, chunk in view.job.chunks.items():
         if home != host and _serving(view, observer, home, now) not in ("", *_PATIENCE):

@@ -73,7 +73,7 @@ class Claims:
         wanted = opened.job.gpus
         waiting = running = 0
         for held in self._bench.all():
-            if held.open_job.job.gpus == wanted:
+            if self._machine.needs(held.open_job.job.gpus) == self._machine.needs(wanted):
                 waiting += held.phase == "waiting"
                 running += held.phase == "running"
         if waiting < self._machine.room(wanted):
@@ -83,6 +83,25 @@ class Claims:
         if lost:
             return ahead > 0 and waiting <= ahead
         return waiting < ahead and self._plentiful(opened)
+
+    def is_owed_a_turn(self, opened: OpenJob) -> bool:
+        """Whether the job has nothing here, though it could once some of what we run has ended."""
+        return (
+            not self._bench.of_job(opened)
+            and self._machine.fits_alone(opened.job.gpus)
+            and self._machine.may_claim(opened.key, self.others_fine(opened))
+            and self._has_some_for_us(opened)
+        )
+
+    def _has_some_for_us(self, opened: OpenJob) -> bool:
+        """Keeping one GPU idle until another is free too is for one node only: the task's home."""
+        if self._machine.needs(opened.job.gpus) < 2:
+            return any(True for _ in states.claimable(opened.view, self._host))
+        chunk = opened.job.chunks.get(self._host)
+        if chunk is not None and any(self._is_open(opened, task.task) for task in chunk.tasks):
+            return True
+        now = time.monotonic()
+        return any(True for _ in states.left_over(opened.view, self.observer, self._host, now))
 
     def _plentiful(self, opened: OpenJob) -> bool:
         """Whether so much is left that a claim made early takes nothing from anybody."""

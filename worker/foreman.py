@@ -193,22 +193,30 @@ class Foreman:
         """Claim as much as can start, and a little more, so that no slot waits for the drive."""
         exhausted: set[str] = set()
         while not self._machine.closed():
-            opened = next(
-                (
-                    job
-                    for job in self._jobs()
-                    if job.refreshed != NEVER
-                    and job.key not in exhausted
-                    and self._claims.wants_more(job)
-                ),
-                None,
-            )
+            opened = self._whose_turn(exhausted)
             if opened is None:
                 return
             with self._about(opened):
                 if self._claims.claim_next(opened):
                     continue
             exhausted.add(opened.key)
+
+    def _whose_turn(self, exhausted: set[str]) -> OpenJob | None:
+        """The job to claim a task of, if any.
+
+        One that has nothing here yet and must wait for room is not overtaken: else a sweep that
+        claims ahead would keep everybody else out, and who wants two GPUs would never find two.
+        """
+        kept: set[bool] = set()
+        for opened in self._jobs():
+            on_gpus = self._machine.needs(opened.job.gpus) > 0
+            if opened.refreshed == NEVER or opened.key in exhausted or on_gpus in kept:
+                continue
+            if self._claims.wants_more(opened):
+                return opened
+            if self._claims.is_owed_a_turn(opened):
+                kept.add(on_gpus)
+        return None
 
     def prepare_waiting(self) -> None:
         """Make ready what was claimed: look for stops, fetch its bytes, copy the source."""

@@ -98,8 +98,16 @@ class Machine:
 
     def slots(self, wanted: int | None) -> int:
         """How many such tasks the node runs at once when nothing is in the way."""
-        needed = slots.gpus_needed(self._places, wanted)
+        needed = self.needs(wanted)
         return len(self._places.gpus) // needed if needed else self._places.cpus
+
+    def needs(self, wanted: int | None) -> int:
+        """How many GPUs such a task takes here, 0 when it takes a CPU slot."""
+        return slots.gpus_needed(self._places, wanted)
+
+    def fits_alone(self, wanted: int | None) -> bool:
+        """Whether such a task could start if nothing of ours ran."""
+        return slots.fits_alone(self._places, wanted)
 
     def why_not(self, wanted: int | None) -> str:
         """Why no such task can start right now; empty if one can."""

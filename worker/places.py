@@ -31,17 +31,6 @@ class Assignment:
 
     gpus: tuple[str, ...] = ()
 
-    @property
-    def kind(self) -> Literal["gpu", "cpu"]:
-        return "gpu" if self.gpus else "cpu"
-
-    def environment(self) -> dict[str, str]:
-        """What CUDA must be told. By UUID: indices depend on who counts."""
-        return {
-            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class GpuPlace:
@@ -59,7 +48,6 @@ class GpuPlace:
     draining_since: float | None = None
     intruders: tuple[GpuProcess, ...] = ()
     """Somebody else's processes: they keep it from being used."""
-    intruders_since: float = 0.0
     strays: tuple[str, ...] = ()
     """Attempts of ours that use it without having been given it."""
     lost: str = ""
@@ -164,7 +152,7 @@ def observe(
     for reading in sorted(found.values(), key=lambda r: (r.index, r.uuid)):
         gpu = replace(places.gpu(reading.uuid) or GpuPlace(reading), reading=reading)
         gpu = judge_health(gpu, now)
-        gpu = sort_processes(gpu, owners, now)
+        gpu = sort_processes(gpu, owners)
         gpus.append(drain(gpu, now, drain_s))
     return replace(places, gpus=tuple(gpus), broken=broken)
 
@@ -182,7 +170,7 @@ def judge_health(gpu: GpuPlace, now: float) -> GpuPlace:
     return replace(gpu, lost="", well_since=since, out="")
 
 
-def sort_processes(gpu: GpuPlace, owners: Mapping[int, str], now: float) -> GpuPlace:
+def sort_processes(gpu: GpuPlace, owners: Mapping[int, str]) -> GpuPlace:
     """Tell the attempt's own processes from those of others."""
     if gpu.reading.error:
         return gpu
@@ -200,7 +188,6 @@ def sort_processes(gpu: GpuPlace, owners: Mapping[int, str], now: float) -> GpuP
         seen=seen,
         pids=frozenset(),
         intruders=intruders,
-        intruders_since=gpu.intruders_since if gpu.intruders and intruders else now,
         strays=tuple(sorted({owners[p.pid] for p in others if p.pid in owners})),
     )
 

@@ -34,6 +34,7 @@ __all__ = [
     "adopt",
     "cpu_slots",
     "fit",
+    "fits_alone",
     "leftovers",
     "lost_attempts",
     "never",
@@ -69,6 +70,14 @@ def fit(places: Places, wanted: Wanted) -> Assignment | None:
         return Assignment() if places.cpus_free else None
     free = places.gpus_free
     return Assignment(tuple(gpu.uuid for gpu in free[:count])) if len(free) >= count else None
+
+
+def fits_alone(places: Places, wanted: Wanted) -> bool:
+    """Whether the task could start as soon as nothing of ours runs here."""
+    count = gpus_needed(places, wanted)
+    if count == 0:
+        return places.cpus > 0
+    return sum(not (gpu.out or gpu.intruders) for gpu in places.gpus) >= count
 
 
 def never(places: Places, wanted: Wanted) -> str:

@@ -89,13 +89,12 @@ def test_several_gpus_for_one_task() -> None:
     assert slots.why_not(places, 4) == slots.never(places, 4)
 
 
-def test_what_cuda_is_told() -> None:
-    assert Assignment(("GPU-a", "GPU-b")).environment() == {
-        "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }
-    assert Assignment().environment()["CUDA_VISIBLE_DEVICES"] == ""
-    assert (Assignment().kind, Assignment(("GPU-a",)).kind) == ("cpu", "gpu")
+def test_what_could_start_if_nothing_of_ours_ran() -> None:
+    places = running(running(node(card(0), card(1), card(2, PLAYER), lost(3)), "a"), "b")
+    assert slots.fit(places, 1) is None
+    assert slots.fits_alone(places, 2) and slots.fits_alone(places, None)
+    assert not slots.fits_alone(places, 3)
+    assert slots.fits_alone(places, 0)
 
 
 def test_nothing_is_given_twice() -> None:
@@ -125,10 +124,7 @@ def test_a_gpu_that_somebody_plays_with_is_not_used_until_it_is_free() -> None:
     assert (first.state, second.state) == ("foreign", "free")
     assert first.why.startswith("is used by python of ana (pid 99, 5.0 GiB, since 19")
     assert (counts.gpus, counts.gpus_free) == (2, 1)
-    assert places.gpus[0].intruders_since == 0.0
-    later = slots.observe(places, [card(0, PLAYER), card(1)], pids={}, now=50.0)
-    assert later.gpus[0].intruders_since == 0.0
-    freed = slots.observe(later, [card(0), card(1)], pids={}, now=60.0)
+    freed = slots.observe(places, [card(0), card(1)], pids={}, now=60.0)
     assert slots.fit(freed, 2) is not None
 
 
