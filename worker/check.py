@@ -6,6 +6,7 @@ Owns the words in which a node's troubles are told. Never raises for what it fin
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pwd
 import secrets
@@ -53,12 +54,12 @@ def check_node(config: WorkerConfig, drive: Drive) -> list[Finding]:
 def _drive(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
     try:
         check_format(drive)
+        usage = drive.usage()
     except errors.LudwigError as error:
         yield Finding(
             "drive", False, str(error), f"[drive] url in worker.toml is {config.drive.url!r}."
         )
         return
-    usage = drive.usage()
     yield Finding(
         "drive",
         usage.percent_full < 90,
@@ -91,6 +92,8 @@ def _publishes(drive: Drive) -> Finding:
 def _inbox(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
     try:
         facts = config.inbox.stat()
+        if not stat.S_ISDIR(facts.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
     except OSError as error:
         yield Finding(
             "inbox",
@@ -109,6 +112,8 @@ def _inbox(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
         if open_to_all
         else "The agent's user must be able to read it.",
     )
+    if not readable:
+        return
     for root in (config.inbox, *(p for p in sorted(config.inbox.iterdir()) if p.is_dir())):
         for folder in (root / layout.TICKETS, root / layout.SOURCES):
             if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
@@ -127,6 +132,10 @@ def _work(config: WorkerConfig, drive: Drive) -> Iterator[Finding]:
     folder = config.work
     while not folder.exists():
         folder = folder.parent
+    if not folder.is_dir():
+        said = f"{config.work}: {folder} is not a folder"
+        yield Finding("work", False, said, "Remove that file, or set `work` in worker.toml.")
+        return
     usage = shutil.disk_usage(folder)
     percent = 100.0 * usage.used / max(1, usage.used + usage.free)
     writable = os.access(folder, os.W_OK)

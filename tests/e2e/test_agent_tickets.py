@@ -157,6 +157,16 @@ def wrong_inbox(agent: Agent) -> None:
     agent.configure(inbox=str(agent.folder / "nowhere"))
 
 
+def inbox_that_is_a_file(agent: Agent) -> None:
+    (agent.folder / "file").touch()
+    agent.configure(inbox=str(agent.folder / "file"))
+
+
+def work_below_a_file(agent: Agent) -> None:
+    (agent.folder / "file").touch()
+    agent.configure(work=str(agent.folder / "file" / "work"))
+
+
 def open_inbox(agent: Agent) -> None:
     agent.inbox.chmod(0o777)
 
@@ -185,6 +195,8 @@ def full_disk(agent: Agent) -> None:
     [
         (wrong_url, "Is the drive mounted?"),
         (wrong_inbox, "install-node.sh"),
+        (inbox_that_is_a_file, "not a folder"),
+        (work_below_a_file, "not a folder"),
         (open_inbox, "chmod o-w"),
         (wrong_python, "/no/such/python"),
         pytest.param(python_of_somebody_else, "as nobody", marks=pytest.mark.needs_root),
