@@ -376,7 +376,9 @@ def roll_forward(drive: Drive, job: Job) -> list[int]:
     """
     files = layout.job_files(job.project, job.job)
     try:
-        staged = [found for name in drive.list(files.staging) if (found := _attempt(name))]
+        staged = [
+            found for name in drive.list(files.staging) if (found := layout.parse_attempt(name))
+        ]
         ended = {layout.parse_task(name) for name in drive.list(files.done)} if staged else set()
     except errors.NotFound:
         return []
@@ -410,10 +412,6 @@ def _settle_for_another(drive: Drive, job: Job, task: Task, done: Done) -> bool:
         return settle(drive, job, task, done)
     except (errors.WrongKind, errors.NotFound, errors.Malformed, KeyError):
         return False
-
-
-def _attempt(name: str) -> tuple[int, int] | None:
-    return layout.parse_attempt(name)
 
 
 # --- stopping ----------------------------------------------------------------------------------

@@ -50,13 +50,8 @@ class Registry:
         else:
             self.imported.update(plan.names)
 
-    def name_of(self, hash_: str) -> str | None:
-        """The name of a configuration: the oldest, should it have several."""
-        found = [name for name, known in self.names.items() if known == hash_]
-        return min(found, key=lambda name: layout.parse_param(name) or 0) if found else None
-
     def by_hash(self) -> dict[str, str]:
-        """hash → param_name, for looking up many."""
+        """hash → param_name: the oldest, should a configuration have several."""
         known: dict[str, str] = {}
         for name in sorted(self.names, key=lambda name: layout.parse_param(name) or 0):
             known.setdefault(self.names[name], name)

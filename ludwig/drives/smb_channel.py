@@ -165,7 +165,6 @@ class Channel:
         self.max_read, self.max_write = min(max_read, limit), min(max_write, limit)
         self._received = bytearray()
         self.alive = True
-        self.round_trips = 0
 
     def exchange(self, *messages: Message, timeout: float) -> list[Answer]:
         """Send messages as one related compound and return the answer to each."""
@@ -291,7 +290,6 @@ class Channel:
             self._socket.sendall(packets)
         else:
             self._socket.sendall(size_first + packets)
-        self.round_trips += 1
         return ids
 
     def _collect(

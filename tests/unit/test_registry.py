@@ -65,8 +65,7 @@ def test_configurations_are_numbered_without_gaps(drive: FolderDrive) -> None:
     known = registry.read_registry(drive, "trees")
     assert list(known.names) == ["param_001", "param_002", "param_003", "param_004"]
     assert known.plans == 3
-    assert known.name_of(hashes(3)[0]) == "param_003"
-    assert known.name_of("0" * 64) is None
+    assert known.by_hash()[hashes(3)[0]] == "param_003"
 
 
 def test_nothing_is_published_when_nothing_is_needed(drive: FolderDrive) -> None:
@@ -138,7 +137,7 @@ def test_names_of_an_old_drive_are_kept(drive: FolderDrive) -> None:
     known = Registry("trees")
     first, second = hashes(1, 2)
     known.add(Plan(nonce="12345678", names={"param_7": first, "param_12": first}))
-    assert known.name_of(first) == "param_7"
+    assert known.by_hash()[first] == "param_7"
     assert known.by_hash() == {first: "param_7"}
     assert known.name_new([first, second]) == {"param_013": second}
 
