@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from benchmarks import measure as common
 from benchmarks.simulation import costs
 from benchmarks.simulation.drive import Server
-from benchmarks.simulation.lab import BEAT_S, Policy, Simulation
+from benchmarks.simulation.lab import BEAT_S, LOOK_S, Policy, Simulation
 from ludwig import codec, layout
 from ludwig.model import Chunk, Job, Origin, Run, Task
 
@@ -35,7 +35,6 @@ POLICIES = {
     "busy nodes look lightly": Policy(busy_looks_light=True, only_grown=True),
     "… and 16 look for all": Policy(busy_looks_light=True, only_grown=True, lookers=16),
 }
-WARM_UP_S = 120.0
 LOST_FIRST = Policy(busy_looks_light=True, only_grown=True, lost_first=True)
 
 
@@ -98,7 +97,12 @@ def advance(lab: Simulation, share: float) -> None:
 def window(
     number: int, tasks: int, policy: Policy, *, server: Server, mean: float, seconds: float
 ) -> tuple[float, float]:
-    """(requests a second, share of the server's processors) in the middle of a job."""
+    """(requests a second, share of the server's processors) in the middle of a job.
+
+    Nobody waits for the server here: so the figure is what it is asked for, also where that is
+    more than it can do.
+    """
+    server.hurries = True
     chance = random.Random(1)
     lab_machines = machines(number, chance)
     lab = Simulation(
@@ -110,12 +114,8 @@ def window(
     )
     advance(lab, 0.5)
     lab.start()
-    begun = 10.0  # all have begun; before they could, each had to list what is there
-    while server.free - begun > 0.0 or begun < 20.0:
-        begun += 10.0
-        lab.run(begun, stop_when_done=False)
-        if begun >= WARM_UP_S:
-            break
+    begun = 20.0
+    lab.run(begun, stop_when_done=False)
     before, busy = server.requests, server.served
     lab.run(begun + seconds, stop_when_done=False)
     share = (server.served - busy) / seconds / server.cores
@@ -194,12 +194,15 @@ def sizes_of_a_million() -> str:
     """What a million tasks mean before anybody lists anything."""
     job = make_job(100_000, [f"node{i:04d}" for i in range(100)])
     size = 10 * len(codec.encode(job))
-    begun = time.perf_counter()
+    begun = time.process_time()
     codec.decode.__wrapped__(Job, codec.encode(job), "job.json")  # type: ignore[attr-defined]
-    took = 10 * (time.perf_counter() - begun)
+    took = 10 * (time.process_time() - begun)
     each = len(pickle.dumps([{"lr": 0.1}]))
     listing = 1e6 * costs.MEASURED["name"].wait
+    names = 100 / LOOK_S * 100_000 * costs.MEASURED["name"].serve
     return (
+        "100 nodes, 100,000 tasks: listing claims and ends at every look is "
+        f"{names:.0f} s of the server's processors a second\n"
         f"a million tasks: job.json {size / 1e6:.0f} MB (each node reads it once and decodes it in "
         f"{took:.1f} s), chunks {each} MB, and a listing of its claims takes {listing:.0f} s"
     )
@@ -221,8 +224,8 @@ def main() -> None:
     sizes = [(8, 1_000), (32, 10_000)]
     sweeps = [(8, 800), (32, 3_200)]
     if not given.quick:
-        sizes += [(100, 10_000), (100, 100_000), (300, 10_000), (1_000, 20_000)]
-        sweeps += [(100, 10_000), (300, 10_000)]
+        sizes += [(100, 10_000), (300, 10_000), (1_000, 10_000)]
+        sweeps += [(100, 5_000)]
     head = ["nodes", "tasks", "how they look", "requests/s", "server", ""]
     print("\nrequests at the file server, tasks of 60 s\n")
     print(common.table(head, rates(sizes, make, 15.0)), flush=True)

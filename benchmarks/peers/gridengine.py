@@ -1,4 +1,4 @@
-"""Grid Engine of one node, if it can be had."""
+"""Grid Engine of one node: nobody has written down yet how to set it up unattended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class GridEngineArray:
     name, share = "Grid Engine, qsub -t", 0.5
 
     def __init__(self, task: Sequence[str], folder: Path) -> None:
-        raise Missing("not yet")
+        raise Missing("its unattended set-up has not been written (Debian: gridengine-master)")
 
     def run(self, number: int) -> None: ...
 

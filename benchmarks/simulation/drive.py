@@ -26,6 +26,8 @@ class Server:
         self.order: dict[str, list[str]] = defaultdict(list)
         self.free = self.backlog = 0.0
         """When all that is in line will have been served, and how long that takes."""
+        self.hurries = False
+        """Answers at once, however much there is to do."""
         self.requests = 0.0
         self.served = 0.0
         self.by_kind: Counter[str] = Counter()
@@ -49,7 +51,7 @@ class Server:
         what counts is that it has.
         """
         self.free = max(self.free, now)
-        self.backlog = self.free - now
+        self.backlog = 0.0 if self.hurries else self.free - now
 
 
 class SimDrive:
