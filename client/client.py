@@ -79,9 +79,10 @@ class Client:
         the drive, once. `param2val_list`: one dict per configuration (see `ludwig.grid`). `reps`:
         how many finished runs of each there shall be in the end, earlier ones included.
         `worker`/`nodes`: only these. `test`: check everything, start nothing. `per="chunk"`: all
-        that a node gets is one task. `retries`: how often a failed task is tried again. `gpus`:
-        None for one slot, 0 for CPU work, n for exactly n GPUs. `python`: the interpreter there.
-        `root`: the project's folder, if it is not the one we are in.
+        that a node gets is one task. `retries`: how often a failed task is tried again on
+        its node, then once on another; 0 for never. `gpus`: None for one slot, 0 for CPU work, n
+        for exactly n GPUs. `python`: the interpreter there. `root`: the project's folder, if it is
+        not the one we are in.
 
         Everything is checked before anything is changed. Raises `UsageError`s, `SubmitError`,
         `DriveError`s; after any of them nothing was submitted, and doing it again is safe. Nodes

@@ -19,7 +19,7 @@ from ludwig.client.lab import Lab, open_lab, this_user
 from ludwig.client.lookout import Lookout, list_projects, span
 from ludwig.client.server_clock import scan_nodes
 from ludwig.client.status import JobStatus
-from ludwig.config import LabConfig, load_lab
+from ludwig.config import LabConfig, find_lab_config, load_lab
 from ludwig.model import Origin
 from ludwig.view import JobView
 
@@ -45,6 +45,14 @@ class Finding:
     """Puts it right and says what was done; None where only a person can."""
 
 
+def _is_written() -> bool:
+    try:
+        file = find_lab_config()
+    except errors.ConfigError:  # it is no TOML
+        return True
+    return file is not None and file.exists()
+
+
 def examine(project: str | None = None, *, nodes: bool = True) -> Iterator[Finding]:
     """Everything there is to check, in the order in which things depend on each other.
 
@@ -53,7 +61,8 @@ def examine(project: str | None = None, *, nodes: bool = True) -> Iterator[Findi
     try:
         config = load_lab()
     except errors.ConfigError as error:
-        yield Finding("configuration", "problem", str(error), "Run `ludwig init`.")
+        todo = "Correct it there." if _is_written() else "Run `ludwig init`."
+        yield Finding("configuration", "problem", str(error), todo)
         return
     yield Finding("configuration", "ok", f"{config.path or 'from the environment'}")
     if not config.nodes:
@@ -176,7 +185,8 @@ def _jobs(lab: Lab, project: str | None) -> Iterator[Finding]:
             trouble = True
             yield finding
     if not trouble:
-        yield Finding("jobs", "ok", f"nothing left over in {', '.join(names) or 'no projects'}")
+        text = f"nothing left over in {', '.join(names)}" if names else "there are none yet"
+        yield Finding("jobs", "ok", text)
 
 
 def _project_jobs(

@@ -197,8 +197,8 @@ class Job:
         """The job and what was done; for callers that tell it in their own way."""
         from ludwig.client import submit
 
-        if tasks is not None:
-            self._check_tasks(tasks)
+        self._record()  # says so when there is no such job
+        self._check_tasks(tasks or [])
         submitted = submit.retry(self.lab, self.project, self.id, tasks=tasks)
         job = submitted.job
         new = Job(self.lab, self.project, job) if job else EmptyJob(self.lab, self.project)

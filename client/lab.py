@@ -129,12 +129,12 @@ def _check_mounted(folder: Path, place: str) -> None:
         raise errors.NoPermission("opening", str(folder), reason) from error
     except OSError as error:
         raise errors.DriveAway("opening", str(folder), error.strerror or str(error)) from error
-    what = "is empty" if folder.is_dir() else "is not there"
+    what, make = ("is empty", "") if folder.is_dir() else ("is not there", "make the folder and ")
     raise errors.DriveAway(
         "opening",
         str(folder),
-        f"the folder {what}: the drive is not mounted ({place}). Mount it; or, if the folder is "
-        "right and new, prepare it with `ludwig init --drive`.",
+        f"the folder {what}: the drive is not mounted ({place}). Mount it; or, if this is to "
+        f"be a new drive, {make}prepare it with `ludwig init --drive`.",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ludwig import model
+from ludwig.client.hints import command
 from ludwig.errors import JobFailed
 from ludwig.model import NodeState, TaskState
 from ludwig.states import TaskStatus
@@ -122,8 +123,11 @@ class JobStatus:
         if self.failed_tasks:
             raise JobFailed(self.explain())
 
-    def explain(self, *, most: int = 1) -> str:
-        """What went wrong, for a person: the first failures in full, the rest counted."""
+    def explain(self, *, most: int = 1, hints: bool = True) -> str:
+        """What went wrong, for a person: the first failures in full, the rest counted.
+
+        With `hints`, also what to type next.
+        """
         bad = self.failed_tasks
         lines = [f"job {self.job} of {self.project}: {len(bad)} of {self.total} tasks failed."]
         lines += [str(one) for one in self.failed[:most]]
@@ -131,9 +135,14 @@ class JobStatus:
             rest = ", ".join(str(row.task) for row in bad[most : most + 12])
             more = " …" if len(bad) > most + 12 else ""
             also = "Also failed" if most else "Failed"
-            lines.append(f"{also}: {rest}{more}. See `ludwig logs {self.job} TASK`.")
-        lines.append(f"`ludwig retry {self.job}` runs them again.")
+            see = f" See `{self._command('logs', 'TASK')}`." if hints else ""
+            lines.append(f"{also}: {rest}{more}.{see}")
+        if hints:
+            lines.append(f"`{self._command('retry')}` runs them again.")
         return "\n".join(lines)
+
+    def _command(self, name: str, *words: str) -> str:
+        return command(" ".join((name, str(self.job), *words)), self.project)
 
     def summary(self) -> JobSummary:
         return JobSummary(

@@ -9,6 +9,7 @@ import typer
 
 from ludwig import errors
 from ludwig.client.cli.options import JobNumber, Project, flag, open_job
+from ludwig.client.hints import command
 from ludwig.client.lab import this_user
 from ludwig.client.status import in_words
 
@@ -36,7 +37,8 @@ def cancel(
         whose = f"{owner}'s " if owner != this_user() else ""
         _confirm(f"Stop {whose}{what} of {one.project} ({in_words(status.counts)})?")
     one.cancel(task)
-    print(f"Asked the nodes to stop {what} of {one.project}; `ludwig status {one.id}` shows it.")
+    look = command(f"status {one.id}", one.project)
+    print(f"Asked the nodes to stop {what} of {one.project}; `{look}` shows it.")
 
 
 def _confirm(question: str) -> None:

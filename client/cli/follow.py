@@ -6,16 +6,19 @@ it was; when the terminal is closed, the job runs on.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Literal
 
 from ludwig import errors, layout
+from ludwig.client.hints import command
 from ludwig.client.job import Job
 from ludwig.client.logs import Follower
 from ludwig.client.moments import Moment
 from ludwig.client.progress import Display, make_display
 from ludwig.client.status import in_words
+from ludwig.config import load_lab
 
 __all__ = ["attach"]
 
@@ -70,7 +73,8 @@ def attach(job: Job, *, logs: bool = False) -> int:
             print(f"Job {job.id} ran on this machine, and ends with this command.")
             return 1
         if answer == "detach":
-            print(f"Job {job.id} goes on without you: ludwig status {job.id} --watch")
+            look = command(f"status {job.id} --watch", job.project)
+            print(f"Job {job.id} goes on without you: {look}")
             return 0
         if answer == "cancel":
             _cancel(job)
@@ -79,7 +83,11 @@ def attach(job: Job, *, logs: bool = False) -> int:
         return 1
     print(f"Job {job.id} of {job.project} is over: {in_words(status.counts)}.")
     if status.failed_tasks:
-        print(status.explain(most=0 if watching.told else 1), file=sys.stderr)
+        local = job.lab.local
+        print(status.explain(most=0 if watching.told else 1, hints=not local), file=sys.stderr)
+        if local:
+            look = _command(job, "logs")
+            print(f"Submit again to run them again. Their logs: {look} TASK", file=sys.stderr)
     if status.counts["done"]:
         print(f"Its results: {_command(job, 'results')}")
     return 0 if status.ok else 1
@@ -87,9 +95,11 @@ def attach(job: Job, *, logs: bool = False) -> int:
 
 def _command(job: Job, name: str) -> str:
     """What to type next; a lab of this machine alone is not the one that is found by itself."""
-    command = f"ludwig {name} {job.id}"
-    path = job.lab.config.path
-    return f"LUDWIG_CONFIG={path} {command}" if job.lab.local and path else command
+    words, path = f"{name} {job.id}", job.lab.config.path
+    if not job.lab.local or not path:
+        return command(words, job.project)
+    found = load_lab(environ={**os.environ, "LUDWIG_CONFIG": str(path)})
+    return f"LUDWIG_CONFIG={path} {command(words, job.project, found)}"
 
 
 def _cancel(job: Job) -> None:
@@ -121,5 +131,8 @@ def _ask(job: Job) -> Answer:
             return "detach"
         if not word:
             return "detach"
-        if (letter := word.strip().lower()[:1]) in answers:
-            return answers[letter]
+        # The whole word: "clear", typed for the shell, must not cancel a night's work.
+        word = word.strip().lower()
+        for letter, answer in answers.items():
+            if word in (letter, answer):
+                return answer

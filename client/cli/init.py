@@ -97,7 +97,9 @@ def _offer_hosts(ask: bool) -> dict[str, str]:
     )
     chosen: dict[str, str] = {}
     for word in answer.replace(",", " ").split():
-        host = hosts[int(word) - 1] if word.isdigit() and 0 < int(word) <= len(hosts) else word
+        if word.isdigit() and not 0 < int(word) <= len(hosts):
+            raise errors.UsageError(f"there is no host {word}: they are 1 to {len(hosts)}.")
+        host = hosts[int(word) - 1] if word.isdigit() else word
         chosen[layout.check_host(host.split(".")[0])] = host
     return chosen
 

@@ -10,6 +10,7 @@ import typer
 from ludwig import errors
 from ludwig.client.cli.options import Project, flag, open_job
 from ludwig.client.cli.show_job import ranges
+from ludwig.client.hints import command
 from ludwig.client.job import Job
 
 __all__ = ["logs"]
@@ -68,9 +69,10 @@ def _first_failed(job: Job) -> int:
         return bad[0].task
     if status.total == 1:
         return status.tasks[0].task
+    follow = command(f"logs {job.id} -f", job.project)
     raise errors.UsageError(
         f"name a task of job {job.id}: no task has failed, and its tasks are "
-        f"{ranges(row.task for row in status.tasks)}. `ludwig logs {job.id} -f` follows all."
+        f"{ranges(row.task for row in status.tasks)}. `{follow}` follows all."
     )
 
 

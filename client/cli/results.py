@@ -75,7 +75,10 @@ def results(
     if plot is not None:
         from ludwig.client.plot import save_plot
 
-        print(f"The curves of {what} are in {save_plot(frame, plot)}.")
+        curves = frame
+        if statistics:  # the picture makes its own means, with a band
+            curves, _ = _read(project, job, everything, {**options, "summary": None})
+        print(f"The curves of {what} are in {save_plot(curves, plot)}.")
     if as_json:
         print(frame.to_json(orient="records", indent=2, date_format="iso", force_ascii=False))
     elif out is None and plot is None:

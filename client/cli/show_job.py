@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ludwig.client.hints import command
 from ludwig.client.lookout import span
 from ludwig.client.progress import COLOURS
 from ludwig.client.status import JobStatus, JobSummary, in_words
@@ -178,7 +179,8 @@ def _failures(status: JobStatus) -> Iterator[RenderableType]:
             yield Text("\n".join(f"  {line}" for line in lines))
         if failure.log_path:
             yield Text(f"  whole log: {failure.log_path}", style="dim")
-        yield Text(f"`ludwig logs {status.job} TASK` shows others.", style="dim")
+        others = command(f"logs {status.job} TASK", status.project)
+        yield Text(f"`{others}` shows others.", style="dim")
 
 
 def _trouble(status: JobStatus) -> Iterator[RenderableType]:

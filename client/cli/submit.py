@@ -12,6 +12,7 @@ from ludwig.client.cli.options import AsJson, Project, flag, project_name
 from ludwig.client.cli.submitted import print_submitted, say_warnings
 from ludwig.client.cli.values import parse_grid, parse_pairs, parse_set
 from ludwig.client.client import Client
+from ludwig.client.hints import command
 from ludwig.client.package import find_package, load_package
 from ludwig.config import find_lab_config, load_lab
 from ludwig.errors import ConfigError, UsageError
@@ -87,7 +88,10 @@ def submit(
     retries: Annotated[
         int,
         typer.Option(
-            "--retries", metavar="N", min=0, help="How often a failed task is tried again."
+            "--retries",
+            metavar="N",
+            min=0,
+            help="Tries again of a failed task on its node; then one on another. 0: none.",
         ),
     ] = 1,
     per: Annotated[
@@ -196,5 +200,5 @@ def told(project: str, done: Submitted, *, reps: int, test: bool, follow: bool) 
     if done.job is None:
         runs = "1 run" if reps == 1 else f"{reps} runs"
         return f"Nothing to do: {runs} of each are there or under way in {project}.{again}"
-    hint = "" if follow else f" Watch it with: ludwig status {done.job} --watch"
-    return f"Job {done.job} of {project}: {tasks} for {nodes}.{again}{hint}"
+    hint = f" Watch it with: {command(f'status {done.job} --watch', project)}"
+    return f"Job {done.job} of {project}: {tasks} for {nodes}.{again}{'' if follow else hint}"

@@ -281,6 +281,8 @@ def test_submit_and_retry(lab: FakeLab) -> None:
     queue.stop(lab.drive, job, Stop())
     again = json.loads(good(lab, "retry", "1", "--json"))
     assert again["tasks"] == 4 and again["job"] > 1
+    assert "project trees has no job 99" in wrong(lab, "retry", "99")
+    assert "ludwig status 1 --watch -p shrubs" in good(lab, *order, "-p", "shrubs")
 
 
 def test_submit_a_package(lab: FakeLab) -> None:
@@ -322,6 +324,10 @@ def test_results_of_real_runs(lab: FakeLab) -> None:
     )
     assert (lab.home / "table.csv").read_text().count("\n") == 9
     assert (lab.home / "curves.png").read_bytes().startswith(b"\x89PNG")
+    both = ("--summary", "-o", "means.csv", "--plot", "curves.svg")
+    assert "4 rows of job 1" in good(lab, "results", "-p", "shrubs", *both)
+    assert "loss_std" in (lab.home / "means.csv").read_text()
+    assert "loss_std" not in (lab.home / "curves.svg").read_text(), "the band, not panels"
 
 
 def test_results_of_a_job_that_only_failed(lab: FakeLab) -> None:

@@ -97,6 +97,7 @@ def test_control_c_then_go_on(lab: FakeLab) -> None:
         screen = terminal.wait_for("Job 1 of trees is not over. What now?", "c, d or g?")
         assert "━" not in screen
         terminal.press("x", "Enter")
+        terminal.press("clear", "Enter")
         terminal.press("g", "Enter")
         terminal.wait_for("2/8")
         for task in range(3, 9):
@@ -139,6 +140,18 @@ def test_a_job_of_this_machine_cannot_be_left(lab: FakeLab) -> None:
         assert "detach" not in screen
         terminal.press("C-c")
         terminal.wait_for("ends with this command", "exit status 1")
+
+
+def test_a_job_of_this_machine_is_not_retried_in_the_lab(lab: FakeLab) -> None:
+    """`ludwig retry 1` would mean job 1 of the lab."""
+    job = started(lab)
+    with python(lab, ATTACH, "local") as terminal:
+        terminal.wait_for("2/8")
+        lab.end(job, 3, "failed", why="exit status 1")
+        for task in range(4, 9):
+            lab.end(job, task)
+        screen = terminal.wait_for("Submit again to run them again.", "exit status 1")
+        assert "ludwig retry" not in screen
 
 
 def test_following_with_logs(lab: FakeLab) -> None:

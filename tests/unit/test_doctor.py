@@ -45,6 +45,17 @@ def test_no_configuration(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> None
     assert "ludwig init" in only.todo
 
 
+def test_a_mistake_in_the_configuration(
+    lab: FakeLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mistaken.toml"
+    file.write_text('[drive]\nurl = "/media/data"\n[nodes.hoff]\nadress = "hoff"\n')
+    monkeypatch.setenv("LUDWIG_CONFIG", str(file))
+    (only,) = examine()
+    assert "did you mean 'address'" in only.what
+    assert only.todo == "Correct it there.", "init would not touch a file that is there"
+
+
 @pytest.mark.parametrize(
     ("break_it", "words"),
     [
