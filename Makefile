@@ -69,5 +69,6 @@ $(BIN)/pip:
 
 clean:
 	rm -rf $(VENV) .staged .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-	    .import_linter_cache .coverage htmlcov build dist *.egg-info ludwig-demo ludwig-demo-*
+	    .import_linter_cache .coverage htmlcov build dist *.egg-info ludwig-demo ludwig-demo-* \
+	    .cache/cifs-vm
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,12 +19,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from threading import Event
-from types import TracebackType
-from typing import Self
 
 from ludwig import errors
 from ludwig.drive import Drive, Entry, Progress, Usage, Watch
+from ludwig.drives.polling import PollingWatch
 from ludwig.drives.trees import copy_file, join, local_files, same_file
 from ludwig.layout import TEMPORARY
 
@@ -128,8 +126,7 @@ class FolderDrive(Drive):
         with _translate("reading", path):
             descriptor = self._open_to_read(path)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
-                kind = os.fstat(descriptor).st_mode
-                if stat.S_ISDIR(kind) or not stat.S_ISREG(kind):
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise errors.WrongKind("reading", path, "it is not a file")
                 if offset:
                     file.seek(offset)
@@ -220,7 +217,7 @@ class FolderDrive(Drive):
             raise errors.DriveAway("removing", path, "somebody has a file in it open, or adds some")
 
     def watch(self, path: str) -> Watch:
-        return _PollingWatch(self, path, self._poll_s)
+        return PollingWatch(self, path, self._poll_s)
 
     def usage(self) -> Usage:
         with _translate("measuring", ""):
@@ -337,49 +334,6 @@ class FolderDrive(Drive):
 
     def _writable(self) -> bool:
         return os.access(self._root, os.W_OK)
-
-
-class _PollingWatch(Watch):
-    """Lists the folder: inotify does not see what other machines do to a mount."""
-
-    def __init__(self, drive: FolderDrive, path: str, poll_s: float) -> None:
-        self._drive, self._path, self._poll_s = drive, path, poll_s
-        self._closed = Event()
-        self._seen = self._look(None)
-
-    def _look(self, otherwise: frozenset[str] | None) -> frozenset[str] | None:
-        try:
-            return frozenset(self._drive.list(self._path))
-        except errors.NotFound:
-            return None
-        except errors.DriveError:
-            return otherwise
-
-    def wait(self, timeout: float) -> bool:
-        end = time.monotonic() + timeout
-        while not self._closed.is_set():
-            now = self._look(self._seen)
-            if now != self._seen:
-                self._seen = now
-                return True
-            left = end - time.monotonic()
-            if left <= 0 or self._closed.wait(min(self._poll_s, left)):
-                break
-        return False
-
-    def close(self) -> None:
-        self._closed.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @contextlib.contextmanager
