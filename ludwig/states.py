@@ -26,6 +26,7 @@ __all__ = [
     "claimable",
     "counts",
     "job_state",
+    "left_over",
     "others_serving",
     "retakes",
     "task_states",

@@ -84,9 +84,12 @@ class JobView:
                 self.stops.add(task)
 
     def look_at_refusals(self) -> None:
-        for name in self._list(self._files.refused):
-            host = layout.parse_refusal(name)
-            if host not in self.job.chunks or host in self.refusals:
+        """A node that lets the job in after all takes its refusal back."""
+        found = {layout.parse_refusal(name) for name in self._list(self._files.refused)}
+        for host in self.refusals.keys() - found:
+            del self.refusals[host]
+        for host in found:
+            if host is None or host not in self.job.chunks or host in self.refusals:
                 continue
             path = self._files.refused_by(host)
             try:

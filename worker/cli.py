@@ -105,7 +105,7 @@ def run(config: ConfigFile = None) -> None:
         signal.signal(number, lambda *_: agent.stop())
     agent.run()
     if agent.fatal:
-        raise errors.LudwigError(f"stopped: {agent.fatal}. Give each agent a hostname of its own.")
+        raise errors.LudwigError(f"stopped: {agent.fatal}")
 
 
 @app.command(epilog=ENVIRONMENT)

@@ -139,6 +139,7 @@ class Heart:
             nodes.write_beat(self._drive, beat)
         except errors.Exists as error:
             raise AnotherAgent(
-                f"another agent beats as {self._host!r}: two agents must not share a hostname"
+                f"another agent beats as {self._host!r}. Give each node a hostname of its own in "
+                "worker.toml."
             ) from error
         self._counter = counter

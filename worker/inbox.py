@@ -8,6 +8,7 @@ An inbox is a folder with `tickets/` and `sources/`, or a folder of such folders
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 import sys
@@ -19,11 +20,15 @@ from pathlib import Path
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
 
 from ludwig import codec, errors, layout
 from ludwig.model import Ticket
+from ludwig.worker.journal import note
 
 __all__ = ["Inbox", "Letter"]
+
+log = logging.getLogger(__name__)
 
 RESCAN_S = 30.0
 _TICKET_BYTES = 1 << 20
@@ -76,7 +81,7 @@ class Inbox:
     def __init__(self, folder: Path, on_change: Callable[[], None]) -> None:
         self._folder = folder
         self._on_change = on_change
-        self._observer = Observer()
+        self._observer: BaseObserver | None = None
         self._changed = threading.Event()
         self._changed.set()
         self._scanned = 0.0
@@ -87,14 +92,19 @@ class Inbox:
         `also`: folders of our own whose files matter to the agent too.
         """
         handler = _Handler(self._note)
-        for folder in (self._folder, *also):
-            with contextlib.suppress(OSError):
-                self._observer.schedule(handler, str(folder), recursive=folder == self._folder)
-        with contextlib.suppress(OSError):
-            self._observer.start()
+        try:
+            observer = Observer()
+            for folder in (self._folder, *also):
+                with contextlib.suppress(OSError):
+                    observer.schedule(handler, str(folder), recursive=folder == self._folder)
+            observer.start()
+        except OSError as error:
+            note(log, "inbox-unwatched", level=logging.WARNING, rescan_s=RESCAN_S, why=error)
+        else:
+            self._observer = observer
 
     def stop(self) -> None:
-        if self._observer.is_alive():
+        if self._observer is not None:
             self._observer.stop()
             self._observer.join(timeout=5)
 

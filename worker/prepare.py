@@ -126,25 +126,35 @@ def make_storable(folder: Path) -> list[str]:
     """
     notes: list[str] = []
     for parent, folders, names in os.walk(folder, topdown=False):
+        there = {name.lower() for name in (*folders, *names)}
         taken: set[str] = set()
         for name in sorted([*folders, *names]):
-            fitting = _fitting(name, taken)
+            if _is_storable(name) and name.lower() not in taken:
+                taken.add(name.lower())
+                continue
+            fitting = _fitting(name, there | taken)
             taken.add(fitting.lower())
-            if fitting != name:
-                Path(parent, name).rename(Path(parent, fitting))
-                notes.append(f"{name!r} is kept as {fitting!r}")
+            Path(parent, name).rename(Path(parent, fitting))
+            notes.append(f"{name!r} is kept as {fitting!r}")
     return notes
 
 
-def _fitting(name: str, taken: set[str]) -> str:
-    fitting = name
+def _is_storable(name: str) -> bool:
     try:
         layout.check_relative(name)
     except errors.NameNotAllowed:
+        return False
+    return True
+
+
+def _fitting(name: str, taken: set[str]) -> str:
+    """A name that can be stored and that nobody has: renaming must not replace another result."""
+    fitting = name
+    if not _is_storable(name):
         kept = "".join(c if c.isalnum() or c in "._- " else "_" for c in name)
         fitting = kept.strip(". ")[:150] or "_"
-        if fitting.partition(".")[0].lower() in ("con", "prn", "aux", "nul"):
-            fitting = f"_{fitting}"
+        if not _is_storable(fitting):  # a device of Windows, or still too long
+            fitting = f"_{fitting[:40]}"
     stem, dot, ending = fitting.partition(".")
     number = 2
     while fitting.lower() in taken:

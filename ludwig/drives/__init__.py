@@ -12,10 +12,10 @@ from ludwig.drive import Drive
 from ludwig.drives.credentials import Ask, Credentials
 from ludwig.drives.folder import FolderDrive
 from ludwig.layout import FORMAT
+from ludwig.model import VERSION
 
-__all__ = ["VERSION", "check_format", "open_drive", "write_format"]
+__all__ = ["check_format", "open_drive", "write_format"]
 
-VERSION = 1
 TIMEOUT_S = 15.0
 
 _ALLOWED = (

@@ -234,6 +234,16 @@ def test_an_agent_that_is_root_and_has_no_user_for_jobs_does_not_start(tmp_path:
         assert "must not" in answer.stderr and "user" in answer.stderr
 
 
+def test_an_agent_that_finds_no_drive_of_ludwigs_says_only_that(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        (tmp_path / "empty").mkdir()
+        lab["hoff"].configure(drive={"url": str(tmp_path / "empty")})
+        answer = worker(lab["hoff"], "run")
+        assert answer.returncode == 1
+        last = answer.stderr.splitlines()[-1]
+        assert "Is the drive mounted?" in last and "hostname" not in last
+
+
 def test_the_agent_loads_neither_pandas_nor_an_ssh_library() -> None:
     code = "import ludwig.worker.cli, ludwig.drives.smb, sys; print(*sys.modules)"
     loaded = subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import nodes
+from ludwig import layout, nodes
 from ludwig.drives import write_format
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Beat
@@ -165,6 +165,21 @@ def test_the_same_ticket_sent_again_is_another_letter(tmp_path: Path) -> None:
     assert second.data == first.data and second.identity != first.identity
 
 
+def test_without_inotify_the_slow_rescan_still_finds_tickets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more() -> None:
+        raise OSError(24, "inotify instance limit reached")
+
+    monkeypatch.setattr("ludwig.worker.inbox.Observer", no_more)
+    (tmp_path / "tickets").mkdir()
+    (tmp_path / "tickets" / "trees-0001.json").write_text("{}")
+    inbox = Inbox(tmp_path, lambda: None)
+    inbox.start()
+    assert len(inbox.letters()) == 1
+    inbox.stop()
+
+
 # --- names of results ------------------------------------------------------------------------
 
 
@@ -177,3 +192,15 @@ def test_results_get_names_that_every_drive_can_store(tmp_path: Path) -> None:
     assert "ACC.csv" in names and not any(set(name) & set(":?") for name in names)
     assert len(notes) == 4
     assert make_storable(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "names", [["x:1.csv", "x_1.csv"], ["A", "a", "a-2"], ["COM1", "_COM1", "com¹.csv"]]
+)
+def test_a_renamed_result_takes_no_other_ones_place(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).write_text(name)
+    make_storable(tmp_path)
+    assert sorted(path.read_text() for path in tmp_path.iterdir()) == sorted(names)
+    kept = [layout.check_relative(path.name).lower() for path in tmp_path.iterdir()]
+    assert len(set(kept)) == len(names)

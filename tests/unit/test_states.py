@@ -141,6 +141,13 @@ def test_home_refused_the_job(scene: Scene) -> None:
     assert scene.row(1).why == "hoff cannot (refused: has 1 GPU); hebb will take over"
 
 
+def test_a_refusal_that_was_taken_back(scene: Scene) -> None:
+    queue.refuse(scene.drive, "trees", 1, Refusal(host="hoff", why="has 1 GPU"))
+    assert "refused" in scene.row(1).why
+    scene.drive.remove(scene.files.refused_by("hoff"))
+    assert "refused" not in scene.row(1).why
+
+
 def test_home_has_not_seen_its_ticket(scene: Scene) -> None:
     scene.serve("hebb")
     scene.beat("hoff")
