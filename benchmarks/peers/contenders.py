@@ -140,7 +140,12 @@ class Inside:
         command = [str(theirs), str(inside), package, str(folder / package), *task]
         self._errors = (folder / f"{package}.log").open("w+b")
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},  # what they leave there goes with it
         )
         self._await("ready")
 
