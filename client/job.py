@@ -73,7 +73,7 @@ class Job:
         if last.status is None:
             raise last.away or errors.DriveAway("looking at", self._files.folder)
         if check:
-            last.status.check()
+            last.status.check(hints=not self.lab.local)
             if last.late:
                 raise TimeoutError(f"{last.status}; still not over after {timeout:g} s.")
         return last.status
@@ -156,7 +156,7 @@ class Job:
 
         status = self.status()
         if status.failed_tasks and not status.counts["done"]:
-            status.check()
+            status.check(hints=not self.lab.local)
         with suppress(errors.DriveRefused):  # of no matter to somebody who may only read
             queue.roll_forward(self.lab.drive, status.record)
         frame: pandas.DataFrame = read_results(

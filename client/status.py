@@ -118,10 +118,10 @@ class JobStatus:
         """Whether every task is done."""
         return self.counts["done"] == self.total
 
-    def check(self) -> None:
+    def check(self, *, hints: bool = True) -> None:
         """`JobFailed` if a task failed or was lost: with the end of its log, and where it is."""
         if self.failed_tasks:
-            raise JobFailed(self.explain())
+            raise JobFailed(self.explain(hints=hints))
 
     def explain(self, *, most: int = 1, hints: bool = True) -> str:
         """What went wrong, for a person: the first failures in full, the rest counted.

@@ -74,8 +74,13 @@ def test_wait_gives_back_what_failed_and_raises_when_told_to(lab: FakeLab) -> No
     status = job.wait()
     assert not status.ok and status.finished
     assert [one.task for one in status.failed] == [2]
-    with pytest.raises(errors.JobFailed, match="ZeroDivisionError: division"):
+    with pytest.raises(errors.JobFailed, match="ZeroDivisionError: division") as caught:
         job.wait(check=True)
+    assert "ludwig retry 1" in str(caught.value)
+    job.lab.local = True  # there, the command would mean the lab's job 1
+    with pytest.raises(errors.JobFailed, match="ZeroDivisionError: division") as caught:
+        job.wait(check=True)
+    assert "ludwig retry" not in str(caught.value)
 
 
 def test_wait_with_a_timeout(lab: FakeLab) -> None:
