@@ -158,6 +158,8 @@ class Floor:
             return
         held.assignment = assignment
         held.started, held.started_at = self._clock(), now
+        if assignment.gpus:  # before the job could put something in its place
+            held.recorder = Recorder(held.folder / "gpu.csv", assignment.gpus)
         try:
             held.save()
             held.process = runner.start(
@@ -171,8 +173,6 @@ class Floor:
             ending = runner.Exit(exit_code=127, error=f"it could not be started: {error}")
             self._ended(held, ending, now)
             return
-        if assignment.gpus:
-            held.recorder = Recorder(held.folder / "gpu.csv", assignment.gpus)
         self.listen(held)
         self._events.note(
             held.open_job, Event(what="started", task=held.task.task, attempt=held.attempt)

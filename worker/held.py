@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -192,10 +193,16 @@ class Held:
                 (self.folder / HELD).unlink(missing_ok=True)
 
     def decided(self) -> Done | None:
-        """How it ended, if that was decided before, be it by an agent that died since."""
+        """How it ended, if that was decided before, be it by an agent that died since.
+
+        The job may write to the folder too: only the agent's own word counts.
+        """
+        path = self.folder / "done.json"
         try:
-            data = (self.folder / "done.json").read_bytes()
-            return codec.decode(Done, data, str(self.folder / "done.json"))
+            facts = path.lstat()
+            if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+                return None
+            return codec.decode(Done, path.read_bytes(), str(path))
         except (OSError, errors.Malformed):
             return None
 

@@ -6,8 +6,11 @@ also all that a recorder needs to go on after the agent was restarted.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import os
+import stat
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +75,7 @@ class Recorder:
         self.path = path
         self._gpus = tuple(gpus)
         self._totals = Totals()
+        self._make_own()
         self._resume()
 
     def sample(self, readings: Iterable[Reading], pids: Collection[int], seconds: float) -> None:
@@ -90,6 +94,19 @@ class Recorder:
         counts with the power before and after it.
         """
         return self._totals.summary(self._gpus)
+
+    def _make_own(self) -> None:
+        """The job may write to the folder too: a link or file of its is not ours to follow.
+
+        Once there is a file of the agent's own, the folder's sticky bit protects it.
+        """
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
+                facts = self.path.lstat()
+                if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid():
+                    return
+                self.path.unlink()
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
 
     def _resume(self) -> None:
         try:

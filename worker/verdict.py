@@ -7,12 +7,14 @@ gives the record that `publish.py` then publishes.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Callable
 
 from ludwig import errors, layout, queue, states
 from ludwig.drive import Drive
 from ludwig.model import Done, Event, Failure, File, Outcome
+from ludwig.worker import workspace
 from ludwig.worker.claims import Claims
 from ludwig.worker.held import Held
 from ludwig.worker.journal import note
@@ -80,6 +82,7 @@ class Verdicts:
 
     def _success(self, held: Held) -> Done:
         folders = self._preparer.result_folders(held)
+        workspace.take_back(held.folder, folders)
         for folder in folders:
             for renamed in make_storable(folder):
                 self._events.note(
@@ -192,7 +195,8 @@ def _why_failed(held: Held, ending: Exit) -> str:
 def _last_line(held: Held) -> str:
     """The last line a job printed: most often the exception."""
     try:
-        with (held.folder / "log").open("rb") as file:
+        descriptor = os.open(held.folder / "log", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - 4096))
             lines = file.read().decode("utf-8", "replace").splitlines()

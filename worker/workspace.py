@@ -16,7 +16,6 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from ludwig import layout
 from ludwig.worker.account import Account, job_account
@@ -25,14 +24,12 @@ from ludwig.worker.archive import remove, unpack
 __all__ = [
     "Kept",
     "copy_tree",
-    "free_space",
     "hand_over",
-    "open_result",
     "prepare",
     "remove",
-    "result_files",
     "stale",
     "sweep",
+    "take_back",
     "temporary_folder",
     "unpack",
     "used_percent",
@@ -196,47 +193,20 @@ class _Copier:
 # --- what an attempt left --------------------------------------------------------------------
 
 
-def result_files(folder: Path) -> list[tuple[str, int]]:
-    """Every regular file below a result folder with its size, sorted. Links are not followed.
+def take_back(folder: Path, results: Iterable[Path]) -> None:
+    """After an attempt has ended: its folder is the agent's alone, its results lie in folders.
 
-    The job's user owns the folder and may have put a link to anything there; the agent may be root.
+    The job's user owned the way to them and may have put a link to anything there, and the agent
+    may be root: it would publish whatever the link leads to. What is no folder is removed.
     """
-    found = []
-    for path, folders, names, here in os.fwalk(folder, follow_symlinks=False):
-        relative = Path(path).relative_to(folder)
-        folders.sort()
-        for name in names:
-            with contextlib.suppress(OSError):
-                status = os.stat(name, dir_fd=here, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    found.append(((relative / name).as_posix(), status.st_size))
-    return sorted(found)
-
-
-def open_result(folder: Path, relative: str) -> BinaryIO:
-    """Open a file of `result_files` for reading. `OSError` if a link is or got in the way."""
-    here = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        *folders, name = relative.split("/")
-        for part in folders:
-            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            below = os.open(_plain(part), flags, dir_fd=here)
-            os.close(here)
-            here = below
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(_plain(name), flags, dir_fd=here)
-    finally:
-        os.close(here)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", relative)
-    return os.fdopen(descriptor, "rb")
-
-
-def _plain(name: str) -> str:
-    if name in ("", ".", ".."):
-        raise OSError(errno.EINVAL, "not the name of a file", name)
-    return name
+    folder.chmod(0o700)
+    for result in results:
+        here = folder
+        for part in result.relative_to(folder).parts:
+            here = here / part
+            if here.is_symlink() or not here.is_dir():
+                here.unlink(missing_ok=True)
+                here.mkdir()
 
 
 # --- room on the disk ------------------------------------------------------------------------
@@ -248,11 +218,6 @@ class Kept:
 
     path: Path
     used: float
-
-
-def free_space(path: Path) -> int:
-    """Bytes that somebody who is not root could still write."""
-    return shutil.disk_usage(path).free
 
 
 def used_percent(path: Path) -> float:

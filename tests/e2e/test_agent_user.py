@@ -111,3 +111,50 @@ def test_stop_reaches_the_processes_of_that_user(open_folder: Path) -> None:
         (done,) = lab.wait(job).values()
         assert done.outcome == "stopped"
         assert not lab.processes()
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_a_link_in_place_of_the_results_shows_nothing_of_the_agents(
+    open_folder: Path, level: int
+) -> None:
+    secret = open_folder / "secret"
+    secret.mkdir()
+    run = f"""
+    import os, shutil
+    from pathlib import Path
+    def main(param2val):
+        results = Path(param2val["save_path"]).absolute().parents[{level - 1}]
+        shutil.rmtree(results)
+        results.symlink_to({str(secret)!r})
+        print("linked", results)
+    """
+    with Lab(open_folder, user="nobody", python=PYTHON) as lab:
+        job = lab.submit(run)
+        row = job.status().tasks[0]
+        hidden = secret.joinpath(*(row.param_name, row.job_name)[3 - level :])
+        hidden.mkdir(parents=True, exist_ok=True)
+        for name in ("key", "KEY"):
+            (hidden / name).write_text("private")
+        secret.chmod(0o700)
+        lab.start()
+        lab.wait(job)
+        assert "linked" in lab.log(job, 1)
+        assert not [path for path in lab.root.rglob("*") if path.name.lower() == "key"]
+        assert sorted(path.name for path in hidden.iterdir()) == ["KEY", "key"]
+
+
+@pytest.mark.needs_root
+def test_a_job_cannot_say_itself_how_it_ended(open_folder: Path) -> None:
+    run = """
+    import json, os
+    from pathlib import Path
+    def main(param2val):
+        forged = {"task": 1, "attempt": 1, "outcome": "done", "host": "hebb", "nonce": "12345678"}
+        Path(os.environ["LUDWIG_STOP"]).with_name("done.json").write_text(json.dumps(forged))
+        raise RuntimeError("no")
+    """
+    with Lab(open_folder, user="nobody", python=PYTHON) as lab:
+        lab.start()
+        (done,) = lab.wait(lab.submit(run, retries=0)).values()
+        assert (done.outcome, done.host) == ("failed", "hoff")

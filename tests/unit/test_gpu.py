@@ -392,3 +392,11 @@ def test_a_file_that_cannot_be_written_costs_samples_and_nothing_else(tmp_path: 
     recorder = Recorder(tmp_path / "nowhere" / "gpu.csv", ["GPU-a"])
     recorder.sample([a_reading()], (), 1.0)
     assert recorder.summary().samples == 1
+
+
+def test_a_link_in_place_of_the_samples_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("private")
+    (tmp_path / "gpu.csv").symlink_to(tmp_path / "secret")
+    Recorder(tmp_path / "gpu.csv", ["GPU-a"])
+    assert (tmp_path / "secret").read_text() == "private"
+    assert (tmp_path / "gpu.csv").read_text().startswith("seconds,")
