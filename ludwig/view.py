@@ -85,12 +85,11 @@ class JobView:
 
     def look_at_refusals(self) -> None:
         """A node that lets the job in after all takes its refusal back."""
-        found = {layout.parse_refusal(name) for name in self._list(self._files.refused)}
-        for host in self.refusals.keys() - found:
-            del self.refusals[host]
-        for host in found:
-            if host is None or host not in self.job.chunks or host in self.refusals:
-                continue
+        names = self._list(self._files.refused)
+        found = {host for name in names if (host := layout.parse_refusal(name))}
+        for taken_back in self.refusals.keys() - found:
+            del self.refusals[taken_back]
+        for host in found & self.job.chunks.keys() - self.refusals.keys():
             path = self._files.refused_by(host)
             try:
                 self.refusals[host] = records.read_record(Refusal, self._drive, path).why

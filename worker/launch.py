@@ -6,12 +6,10 @@ script contract's chunk. Starting and everything after is `runner.py`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
 import py_compile
-import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from typing import Any
 
 from ludwig.worker.account import Account
 
-__all__ = ["base_environment", "can_isolate", "isolated", "stage", "warm_up"]
+__all__ = ["base_environment", "can_isolate", "isolated", "stage", "switched"]
 
 HERE = Path(__file__).resolve().parent
 STAGED = ("child.py", "returned.py")
@@ -75,44 +73,6 @@ def _stage(folder: Path, sources: tuple[tuple[str, bytes], ...]) -> Path:
         except OSError:  # another agent or thread was first
             shutil.rmtree(temporary)
     return folder / "supervise.py"
-
-
-COMPILE = """
-import sys, marshal, importlib.util as u
-source = open(sys.argv[1], "rb").read()
-code = marshal.dumps(compile(source, sys.argv[1], "exec", dont_inherit=True))
-head = u.MAGIC_NUMBER + b"\\x01\\0\\0\\0" + u.source_hash(source)
-sys.stdout.buffer.write(sys.implementation.cache_tag.encode() + b"\\n" + head + code)
-"""
-
-
-def warm_up(work: Path, python: Path, account: Account) -> None:
-    """Compile the staged files for an interpreter that is not the agent's. Saves it 3 ms a task.
-
-    Starts the interpreter and waits for it: call it once, off the main loop. Failing is harmless.
-    """
-    folder = stage(work).parent
-    for name in STAGED:
-        command = [str(python), "-I", "-S", "-c", COMPILE, str(folder / name)]
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            run = subprocess.run(
-                command,
-                capture_output=True,
-                timeout=60,
-                check=True,
-                cwd="/",
-                env=base_environment(account, python),
-                **switched(account),
-            )
-            tag, _, compiled = run.stdout.partition(b"\n")
-            if not re.fullmatch(rb"[a-z0-9_-]{1,40}", tag):
-                continue
-            target = folder / "__pycache__" / f"{name[:-3]}.{tag.decode()}.pyc"
-            if not target.exists():
-                temporary = target.with_suffix(".new")
-                temporary.write_bytes(compiled)
-                temporary.chmod(0o644)
-                temporary.replace(target)
 
 
 def switched(account: Account) -> dict[str, Any]:

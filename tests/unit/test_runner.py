@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from ludwig.errors import ConfigError, NameNotAllowed
-from ludwig.worker import launch, runner, workspace
+from ludwig.worker import launch, runner
 from ludwig.worker.account import job_account
 from tests.attempts import NAMES, PROJECT, RUN, Attempt, ending
 from tests.harness import wait_until
@@ -261,22 +261,6 @@ def test_root_can_isolate() -> None:
     assert runner.can_isolate("nobody")
 
 
-def test_warm_up_compiles_for_the_jobs_interpreter(tmp_path: Path) -> None:
-    account = job_account(None, allow_root=True)
-    staged = launch.stage(tmp_path)
-    before = set((staged.parent / "__pycache__").iterdir())
-    other = next(iter((Path.home() / ".pyenv/versions").glob("3.9*/bin/python3")), None)
-    if other is None:
-        pytest.skip("only one interpreter here")
-    launch.warm_up(tmp_path, other, account)
-    new = {path.name for path in set((staged.parent / "__pycache__").iterdir()) - before}
-    assert new == {"child.cpython-39.pyc", "returned.cpython-39.pyc"}
-    attempt = Attempt(tmp_path, {"run.py": "print(1)"}, python=str(other))
-    assert attempt.run().ok
-    assert attempt.log == "1\n"
-    launch.warm_up(tmp_path, Path("/nowhere/python"), account)
-
-
 def test_results_are_synced_before_the_end_of_a_long_attempt(tmp_path: Path) -> None:
     from ludwig.worker import child
 
@@ -287,20 +271,3 @@ def test_results_are_synced_before_the_end_of_a_long_attempt(tmp_path: Path) -> 
     (attempt.results / "link").symlink_to("/dev/zero")
     os.mkfifo(attempt.results / "pipe")
     child.sync_results(order)
-
-
-def test_result_files_and_links(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    (folder / "saves" / "deep").mkdir(parents=True)
-    (folder / "a.csv").write_text("1")
-    (folder / "saves" / "deep" / "m.bin").write_bytes(b"22")
-    (tmp_path / "secret").write_text("root only")
-    (folder / "link.csv").symlink_to(tmp_path / "secret")
-    (folder / "out").symlink_to(tmp_path)
-    os.mkfifo(folder / "pipe")
-    assert workspace.result_files(folder) == [("a.csv", 1), ("saves/deep/m.bin", 2)]
-    with workspace.open_result(folder, "saves/deep/m.bin") as file:
-        assert file.read() == b"22"
-    for bad in ("link.csv", "out/secret", "pipe", "../secret", "saves/../a.csv"):
-        with pytest.raises(OSError):
-            workspace.open_result(folder, bad)

@@ -158,6 +158,5 @@ def test_sweep_clears_links_to_what_is_gone(work: Path) -> None:
 
 
 def test_space(tmp_path: Path) -> None:
-    assert workspace.free_space(tmp_path) > 0
     assert 0 < workspace.used_percent(tmp_path) < 100
     assert sweep(tmp_path / "nowhere", keep_days=1, disk_max_percent=100, in_use=(), now=0) == []
