@@ -30,7 +30,9 @@ from inventory import NAME, Lab, Target, Wrong, node_options, read_lab, server_o
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
 SOURCE = ("pyproject.toml", "README.md", "LICENSE", "ludwig", "client", "worker")
-SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15"]
+# Patient: a login on a node whose tasks take every core can last.
+SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]
+SSH += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8"]
 TIMEOUT_S = 1800
 
 

@@ -15,7 +15,7 @@ from tests.harness import SftpServer, SmbServer, SmbShare, SshHome, require
 from tests.sftp_server import JAILS
 from tests.tools import SKIP_PREFIX
 
-pytest_plugins = ["tests.deploy_lab", "tests.nvml"]
+pytest_plugins = ["tests.deploy_lab", "tests.grouping", "tests.nvml"]
 
 # A busy machine is no failure.
 settings.register_profile("ludwig", deadline=None)
