@@ -10,6 +10,7 @@ program that opened it, and neither do its tasks.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Mapping
@@ -116,6 +117,7 @@ class _Guest(EmbeddedLab):
 def _start(embedded: EmbeddedLab, project: str) -> Lab:
     lab = embedded.start()
     lab.closing.append(lambda: _cancel_open_jobs(lab, project, set(embedded.hosts)))
+    atexit.register(lab.close)  # few scripts close their client, least of all those that fail
     return lab
 
 
