@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _GROUP = re.compile(r"^(?:pytestmark\b.*|@pytest\.mark\.)xdist_group\(\"(\w+)\"\)", re.MULTILINE)
 
 
-class GroupScheduling(LoadScopeScheduling):
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Files with a group go to one worker as a whole; all other tests go anywhere."""
 
     @cached_property
