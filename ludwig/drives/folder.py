@@ -23,7 +23,14 @@ from pathlib import Path
 from ludwig import errors
 from ludwig.drive import Drive, Entry, Progress, Usage, Watch
 from ludwig.drives.polling import PollingWatch
-from ludwig.drives.trees import copy_file, join, local_files, same_file
+from ludwig.drives.trees import (
+    STILL_OPEN_S,
+    copy_file,
+    join,
+    local_files,
+    open_file,
+    same_file,
+)
 from ludwig.layout import TEMPORARY
 
 __all__ = ["FolderDrive"]
@@ -42,9 +49,6 @@ _AWAY = {
 _NO_LINKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
-_OPEN_ELSEWHERE_S = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5)
-"""Pauses before trying again what a mount refuses while a file is open: the kernel keeps files
-open for a second after they were closed, on other machines too."""
 _NETWORK = {"cifs", "smb3", "nfs", "nfs4", "9p", "fuse.sshfs"}
 
 
@@ -99,9 +103,7 @@ class FolderDrive(Drive):
 
     def append(self, path: str, data: bytes, *, at: int) -> None:
         with _translate("appending to", path):
-            descriptor = os.open(
-                self._real(path), os.O_WRONLY | os.O_CREAT | _NOFOLLOW | _BINARY, 0o666
-            )
+            descriptor = open_file(self._real(path), os.O_WRONLY | os.O_CREAT | _NOFOLLOW)
             try:
                 os.lseek(descriptor, at, os.SEEK_SET)
                 _write_all(descriptor, data)
@@ -124,7 +126,8 @@ class FolderDrive(Drive):
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         with _translate("reading", path):
-            descriptor = self._open_to_read(path)
+            flags = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
+            descriptor = open_file(self._real(path), flags)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise errors.WrongKind("reading", path, "it is not a file")
@@ -199,7 +202,7 @@ class FolderDrive(Drive):
     def remove_folder(self, path: str) -> None:
         with _translate("removing", path):
             real = self._real(path)
-            for pause in (*_OPEN_ELSEWHERE_S, None):
+            for pause in (*STILL_OPEN_S, None):
                 try:
                     shutil.rmtree(real)
                     return
@@ -299,26 +302,6 @@ class FolderDrive(Drive):
         if os.path.islink(real):
             raise errors.NoPermission("following a link in", path, "links are not followed")
         return real
-
-    def _open_to_read(self, path: str) -> int:
-        """On CIFS a name that was just linked cannot be opened while its temporary name is open,
-        or was a second ago: whoever publishes it, or died doing so, is on this machine."""
-        real = self._real(path)
-        flags = os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)
-        for pause in _OPEN_ELSEWHERE_S if self._remote else ():
-            try:
-                return os.open(real, flags)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-            time.sleep(pause)
-        try:
-            return os.open(real, flags)
-        except OSError as error:
-            if error.errno == errno.EINVAL and self._remote:
-                reason = "it is being published, and cannot be opened yet"
-                raise errors.DriveAway("reading", path, reason) from error
-            raise
 
     def _holds(self, path: str, data: bytes) -> bool:
         """Whether a file that is in the way is our own, from a call whose answer was lost."""

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ludwig.errors import NotFound
 from ludwig.layout import TEMPORARY
 
-__all__ = ["copy_file", "join", "local_files", "same_file", "same_time"]
+__all__ = [
+    "STILL_OPEN_S",
+    "copy_file",
+    "join",
+    "local_files",
+    "open_file",
+    "same_file",
+    "same_time",
+]
+
+STILL_OPEN_S = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5)
+"""Pauses before trying again what a mount refuses while a file is open: the kernel keeps files
+open for a second after they were closed, on other machines too."""
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -55,6 +69,29 @@ def same_file(source: Path, target: Path) -> bool:
     )
 
 
+def open_file(path: Path | str, flags: int) -> int:
+    """`os.open`, with patience for a CIFS mount.
+
+    Its kernel knows files by their number, and says EINVAL while it has the same one open under
+    another name: a hard link's temporary name or, it seems, a removed file whose number was
+    given again.
+    """
+    for pause in STILL_OPEN_S:
+        try:
+            return os.open(path, flags | _BINARY, 0o666)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        time.sleep(pause)
+    try:
+        return os.open(path, flags | _BINARY, 0o666)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        reason = "this machine has it open under another name, and cannot open it yet"
+        raise OSError(errno.EAGAIN, reason) from error
+
+
 def copy_file(source: Path, target: Path, *, whole: bool) -> None:
     """Copy a file; with `whole`, it appears complete and with its time, or not at all."""
     if not whole:
@@ -74,8 +111,8 @@ def copy_file(source: Path, target: Path, *, whole: bool) -> None:
 
 def _copy(source: Path, target: Path, how: int) -> None:
     """Neither end may be a link: whoever made it decides what it points to."""
-    incoming = os.open(source, os.O_RDONLY | _NOFOLLOW | _BINARY)
+    incoming = open_file(source, os.O_RDONLY | _NOFOLLOW)
     with os.fdopen(incoming, "rb", buffering=0) as content:
-        flags = os.O_WRONLY | os.O_CREAT | how | _NOFOLLOW | _BINARY
-        with os.fdopen(os.open(target, flags, 0o666), "wb") as copy:  # buffered: writes all
+        flags = os.O_WRONLY | os.O_CREAT | how | _NOFOLLOW
+        with os.fdopen(open_file(target, flags), "wb") as copy:  # buffered: writes all
             shutil.copyfileobj(content, copy, _PART)

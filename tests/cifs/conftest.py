@@ -67,13 +67,13 @@ def server() -> Iterator[SmbServer]:
 
 
 @pytest.fixture
-def mount(machine: Machine, server: SmbServer) -> Iterator[Callable[[], str]]:
+def mount(machine: Machine, server: SmbServer) -> Iterator[Callable[..., str]]:
     """Mounts of that server in the machine, each with a cache of its own: their paths."""
     with ExitStack() as stack:
 
-        def add() -> str:
+        def add(*options: str) -> str:
             path = f"/mnt/{next(_numbers)}"
-            machine.mount(server, path)
+            machine.mount(server, path, *options)
             stack.callback(machine.unmount, path)
             return path
 

@@ -39,6 +39,13 @@ SOURCES = {
     "tests": "tests",
 }
 
+PYTEST = """\
+[pytest]
+addopts = --import-mode=importlib --strict-markers
+pythonpath = .
+filterwarnings = error
+"""
+
 SSHD = f"""\
 HostKey /payload/host_key
 AuthorizedKeysFile /payload/authorized_keys
@@ -82,9 +89,11 @@ def write_payload(target: Path, *, host_key: Path, authorized: Path) -> None:
         add_text(archive, "payload/sshd_config", SSHD)
         add_text(archive, "payload/host_key", host_key.read_text(), mode=0o600)
         add_text(archive, "payload/authorized_keys", authorized.read_text())
-        add_text(archive, "payload/code/pyproject.toml", pytest_settings())
         for folder, name in SOURCES.items():
             archive.add(REPOSITORY / folder, f"payload/code/{name}", filter=plain)
+        # Last, so that they win: the fixtures for servers, and their plugins, stay at home.
+        add_text(archive, "payload/code/tests/conftest.py", "")
+        add_text(archive, "payload/code/pytest.ini", PYTEST)
         for path, name in dependency_files():
             archive.add(path, f"payload/site/{name}", filter=plain)
 
@@ -92,11 +101,6 @@ def write_payload(target: Path, *, host_key: Path, authorized: Path) -> None:
 def python_version() -> str:
     """The version that the machine's Python must have."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def pytest_settings() -> str:
-    """Our `pyproject.toml` without the options for plugins that stay at home."""
-    return (REPOSITORY / "pyproject.toml").read_text()
 
 
 def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -25,7 +25,7 @@ from tests.harness import SmbServer, wait_until
 
 pytestmark = [pytest.mark.xdist_group("cifs"), pytest.mark.timeout(1200)]
 
-Mount = Callable[[], str]
+Mount = Callable[..., str]
 NODE = "cifs-node"
 AWAY_S = 12.0
 

@@ -17,7 +17,7 @@ from ludwig.drive import Drive
 from ludwig.drives import open_drive
 
 CIFS = os.environ.get("LUDWIG_TEST_CIFS", "").split()
-"""Two mounts of one share."""
+"""Three mounts of one share; the last one is for looking behind the back of the others."""
 
 KINDS = ["cifs"] if CIFS else ["folder", "smb", "smb-encrypted"]
 
@@ -61,7 +61,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "cifs":
         here = Path(tempfile.mkdtemp(prefix="test-", dir=CIFS[0]))
         there = Path(CIFS[1], here.name)
-        return Place(there, str(here), other_url=str(there))
+        return Place(Path(CIFS[2], here.name), str(here), other_url=str(there))
     share = request.getfixturevalue("smb_share")
     encrypt = request.param == "smb-encrypted"
     return Place(share.folder, share.url, share.user, share.password, encrypt)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ludwig import errors
-from ludwig.drives import folder
+from ludwig.drives import folder, trees
 from ludwig.drives.folder import FolderDrive
 
 
@@ -41,13 +41,31 @@ def test_a_name_just_linked_is_waited_for(
     assert drive.read("file") == b"x"
 
 
+def test_a_number_given_again_is_waited_for(
+    drive: FolderDrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A kernel that has a removed file open takes a new one of the same number for it."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_bytes(b"x")
+    calls = [
+        lambda: drive.append("log", b"x", at=0),
+        lambda: drive.upload(tmp_path / "tree", "data"),
+        lambda: drive.download("data", tmp_path / "back"),
+    ]
+    for call in calls:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", Failing(os.open, errno.EINVAL, times=3))
+            call()
+    assert (tmp_path / "back" / "file").read_bytes() == b"x"
+
+
 def test_a_name_that_cannot_be_opened_for_long(
     drive: FolderDrive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drive.publish("file", b"x")
-    monkeypatch.setattr(folder, "_OPEN_ELSEWHERE_S", (0.0,) * 3)
+    monkeypatch.setattr(trees, "STILL_OPEN_S", (0.0,) * 3)
     monkeypatch.setattr(os, "open", Failing(os.open, errno.EINVAL, times=4))
-    with pytest.raises(errors.DriveAway, match="being published"):
+    with pytest.raises(errors.DriveAway, match="under another name"):
         drive.read("file")
     assert drive.read("file") == b"x"
 
@@ -67,7 +85,7 @@ def test_a_folder_whose_files_stay_open(
     drive: FolderDrive, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     drive.make_folders("folder/below")
-    monkeypatch.setattr(folder, "_OPEN_ELSEWHERE_S", (0.0,) * 3)
+    monkeypatch.setattr(folder, "STILL_OPEN_S", (0.0,) * 3)
     monkeypatch.setattr(folder.shutil, "rmtree", Failing(folder.shutil.rmtree, code, times=99))
     with pytest.raises(errors.DriveAway, match="open"):
         drive.remove_folder("folder")
