@@ -319,7 +319,7 @@ def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterato
         yield Retake(
             task=task,
             attempt=held.attempt + 1,
-            why=f"attempt {held.attempt} {held.why}",
+            why=f"attempt {held.attempt}: {held.why}",
             failures=failures,
             lost=held.attempt >= ATTEMPT_LIMIT,
         )

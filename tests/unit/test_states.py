@@ -191,7 +191,7 @@ def test_a_silent_node_loses_its_tasks(scene: Scene) -> None:
     assert row.why == "hoff has been silent for 60 s; hebb will take over"
     retake = scene.retakes()[1]
     assert (retake.attempt, retake.lost, retake.failures) == (2, False, ())
-    assert retake.why == "attempt 1 hoff has been silent for 60 s"
+    assert retake.why == "attempt 1: hoff has been silent for 60 s"
 
 
 def test_a_node_that_forgot_its_task_loses_it(scene: Scene) -> None:
