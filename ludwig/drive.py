@@ -149,7 +149,8 @@ class Drive(Protocol):
 
         `files` restricts it to these paths relative to `tree`. With `skip_same`, each file arrives
         whole and with its modification time, and a file whose size and time are the same (to two
-        seconds) is left alone: so an upload that was cut short goes on where it was.
+        seconds) is left alone: so an upload that was cut short goes on where it was. A mount may
+        give sizes and times that are a second old.
         """
 
     def download(
