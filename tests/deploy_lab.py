@@ -185,7 +185,7 @@ class DeployLab:
             assert all(task["state"] == state for task in tasks), tasks
             return tasks
 
-        return wait_until(looked, timeout=60, interval=0.5, what=f"all tasks {state}")
+        return wait_until(looked, timeout=240, interval=0.5, what=f"all tasks {state}")
 
     def lab_py(self, *words: str) -> "tuple[int, str]":
         """The administrator's command, with the inventory in `folder`."""

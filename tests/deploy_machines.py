@@ -200,7 +200,7 @@ class Network:
             capture_output=True,
             text=True,
             env={**os.environ, **(env or {})},
-            timeout=100,
+            timeout=300,
             **options,  # type: ignore[call-overload]
         )
         return done
@@ -246,7 +246,7 @@ class Machine:
     def __enter__(self) -> "Machine":
         self.daemon.start()
         try:
-            wait_until(self._up, what=f"{self.name} to boot", timeout=40, alive=[self.daemon])
+            wait_until(self._up, what=f"{self.name} to boot", timeout=120, alive=[self.daemon])
         except BaseException:
             self.__exit__()
             raise
@@ -274,7 +274,7 @@ class Machine:
         enter = [program("nsenter"), "-t", str(self.leader), "-a", "env", "-i"]
         enter += ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"]
         return subprocess.run(
-            [*enter, "sh", "-c", command], input=stdin, capture_output=True, text=True, timeout=110
+            [*enter, "sh", "-c", command], input=stdin, capture_output=True, text=True, timeout=300
         )
 
     def check(self, command: str, *, stdin: str = "") -> str:

@@ -11,6 +11,7 @@ NOTIFY_ENUM_DIR = 0x0000010C
 NO_MORE_FILES = 0x80000006
 NO_SUCH_FILE = 0xC000000F
 END_OF_FILE = 0xC0000011
+NO_MEMORY = 0xC0000017
 ACCESS_DENIED = 0xC0000022
 NAME_INVALID = 0xC0000033
 NAME_NOT_FOUND = 0xC0000034
@@ -58,10 +59,11 @@ BUSY = {
     SHARING_VIOLATION,
     FILE_LOCK_CONFLICT,
     DELETE_PENDING,
+    NO_MEMORY,  # also what smbd says to a login while it is still starting
     INSUFFICIENT_RESOURCES,
     INSUFF_SERVER_RESOURCES,
 }
-"""Somebody else has it in hand: again in a moment."""
+"""Somebody else has it in hand, or the server is short of something: again in a moment."""
 
 SESSION_OVER = {NETWORK_NAME_DELETED, USER_SESSION_DELETED, SESSION_EXPIRED}
 """The server forgot us: connect again."""

@@ -16,7 +16,7 @@ def eve(deploy_lab: DeployLab) -> Machine:
     machine.check("useradd -m eve && loginctl enable-linger eve")
     machine.check("cp -r /root/deploy /root/*.whl /root/wheelhouse-* /root/password /home/eve")
     machine.check("chown -R eve: /home/eve")
-    wait_until(lambda: as_eve(machine, "systemctl --user is-system-running")[0] == 0, timeout=20)
+    wait_until(lambda: as_eve(machine, "systemctl --user is-system-running")[0] == 0, timeout=90)
     return machine
 
 
