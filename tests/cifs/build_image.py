@@ -160,7 +160,9 @@ def bootstrap(root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
         path.chmod(0o755)
-    command = [program("mmdebstrap"), "--quiet", "--mode=root", "--variant=essential"]
+    # Whatever it mounts below the new root is gone with it, however it ends.
+    command = [program("unshare"), "--mount", "--propagation=private"]
+    command += [program("mmdebstrap"), "--quiet", "--mode=root", "--variant=essential"]
     command += [f"--include={','.join(PACKAGES)}", "--aptopt=APT::Install-Recommends false"]
     command += [f"--dpkgopt=path-exclude=/usr/share/{what}" for what in LEFT_OUT]
     command += [f"--setup-hook=copy-in {with_files}/etc {with_files}/usr {with_files}/sbin /"]

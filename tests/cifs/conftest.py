@@ -6,6 +6,7 @@ be built within `BUDGET_S`; continuous integration does not build it, and says s
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,18 +38,24 @@ def build_or_skip() -> build_image.Image:
     if os.environ.get("CI") == "true" and not wanted:
         pytest.skip("the virtual machine's disk is not cached; `make test-cifs` builds it")
     command = [sys.executable, "-m", "tests.cifs.build_image"]
+    builder = subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command,
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=None if wanted else BUDGET_S,
-        )
-    except subprocess.TimeoutExpired:
+        _, said = builder.communicate(timeout=None if wanted else BUDGET_S)
+    except BaseException as error:
+        os.killpg(builder.pid, signal.SIGKILL)  # with mmdebstrap and what that started
+        builder.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
         pytest.skip(f"the virtual machine's disk was not built within {BUDGET_S:.0f} s")
-    if done.returncode != 0:
-        pytest.fail(f"the virtual machine's disk was not built: {done.stderr}")
+    if builder.returncode != 0:
+        pytest.fail(f"the virtual machine's disk was not built: {said}")
     return image
 
 
