@@ -44,7 +44,7 @@ UNTIL_TOLD = """
 import os, time
 
 def main(param2val):
-    for _ in range(600):
+    for _ in range(6000):
         if os.path.exists("/tmp/go"):
             break
         time.sleep(0.2)
