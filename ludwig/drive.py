@@ -95,7 +95,11 @@ class Drive(Protocol):
         """
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file anew. Only for the seed's chunk, which its one host alone writes."""
+        """Write a file anew. Only for the seed's chunk, which its one host alone writes.
+
+        A reader sees one whole version, or for a moment none: Samba looks a name up and then opens
+        it, and what is replaced in between it calls `NotFound`.
+        """
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         """The bytes from `offset` to the end, or `limit` of them. `NotFound` without a file."""

@@ -29,7 +29,6 @@ from ludwig.layout import TEMPORARY
 __all__ = ["SmbDrive"]
 
 _FIRST_READ = 1 << 16
-_LOOKS = 3  # one reader in 500 misses a file that is replaced without pause
 _NO_HARD_LINKS = {
     status.NOT_SUPPORTED,
     0xC0000010,  # invalid device request
@@ -149,31 +148,18 @@ class SmbDrive(Drive):
 
         def work(channel: Channel) -> bytes:
             first = _FIRST_READ if limit is None else min(limit, channel.max_read)
-            answers = self._look(channel, opening, wire.read(first, offset), wire.close())
+            answers = self._requests.ask(channel, opening, wire.read(first, offset), wire.close())
             check(answers[:1])
             data = b"" if answers[1].status == status.END_OF_FILE else succeeded(answers[1]).data()
             if len(data) < first or len(data) == limit:
                 return data
             # From the start: it may have been replaced since, and half of each is neither.
-            file = succeeded(self._look(channel, opening)[0]).created().file
+            file = self._requests.open(channel, opening)
             parts = [*self._requests.read_parts(channel, file, offset, limit)]
             self._requests.ask(channel, wire.close(file))
             return b"".join(parts)
 
         return self._requests.run("reading", path, work, gone=True)
-
-    def _look(
-        self, channel: Channel, opening: wire.Message, *then: wire.Message
-    ) -> builtins.list[wire.Answer]:
-        """Open what is there, and go on.
-
-        Samba finds a name and then opens it: what is replaced in between it calls not there.
-        """
-        for _ in range(_LOOKS):
-            answers = self._requests.ask(channel, opening, *then)
-            if answers[0].status != status.NAME_NOT_FOUND:
-                break
-        return answers
 
     def read_many(self, paths: Sequence[str]) -> builtins.list[bytes | errors.LudwigError]:
         """Each file's bytes, or its error; many requests under way at a time."""
@@ -195,7 +181,7 @@ class SmbDrive(Drive):
         )
 
         def work(channel: Channel) -> bool:
-            found = self._look(channel, opening, wire.close())[0].status
+            found = self._requests.ask(channel, opening, wire.close())[0].status
             if found not in (*status.GONE, status.NOT_A_DIRECTORY, status.SUCCESS):
                 raise StatusError(found)
             return found == status.SUCCESS

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -154,16 +155,18 @@ def test_a_reader_of_what_is_replaced_sees_one_version(
 
     def read() -> None:
         while not over.is_set():
-            seen.add(other.read("chunk", limit=limit))
+            with suppress(NotFound):  # as `replace` warns
+                seen.add(other.read("chunk", limit=limit))
 
     with ThreadPoolExecutor() as pool:
         reader = pool.submit(read)
         try:
-            for version in versions * (60 if size == 200 else 4):
+            for version in versions * (30 if size == 200 else 4):
                 drive.replace("chunk", version)
         finally:
             over.set()
         reader.result()
+    assert seen
     assert seen <= set(versions)
 
 
