@@ -3,13 +3,17 @@
 import pickle
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, ClassVar
+
+import pytest
 
 from ludwig.model import Run
 from ludwig.worker import runner, workspace
+from ludwig.worker.nursery import Kind, Nursery
 from ludwig.worker.runner import Exit, Order, Process
 from tests.harness import wait_until
 
@@ -18,8 +22,40 @@ NAMES = {"param_name": "param_001", "job_name": "2026-11-18-10-00-00_hoff_num0"}
 RUN = Run(NAMES["param_name"], NAMES["job_name"])
 
 
+class EagerNursery(Nursery):
+    """Starts every attempt from a warm interpreter, unless there can be none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forks = 0
+
+    def start(self, kind: Kind, how: Mapping[str, Any], **order: Any) -> int | None:
+        if kind not in self._warm:
+            self._hatch(kind, how, order["mark"][0], time.monotonic())
+        warm = self._warm.get(kind)
+        if warm is not None:
+            wait_until(lambda: warm.is_ready() or warm.process.poll() is not None)
+        pid = super().start(kind, how, **order)
+        self.forks += pid is not None
+        return pid
+
+
+@pytest.fixture(params=["cold", "warm"])
+def nursery(request: pytest.FixtureRequest) -> Iterator[Nursery | None]:
+    """Every test that uses it runs twice: attempts start both ways, and nobody may notice."""
+    if request.param == "cold":
+        yield None
+        return
+    Attempt.nursery = EagerNursery()
+    yield Attempt.nursery
+    Attempt.nursery.close()
+    Attempt.nursery = None
+
+
 class Attempt:
     """One attempt of project `trees`, job 1, task 1. As root it runs as root, unless told."""
+
+    nursery: ClassVar[Nursery | None] = None
 
     def __init__(
         self,
@@ -72,6 +108,7 @@ class Attempt:
             python=self.python,
             user=self.user,
             allow_root=self.user is None,
+            nursery=self.nursery,
         )
         return self.process
 

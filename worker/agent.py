@@ -263,6 +263,7 @@ class Agent:
         note(log, "leaving", goes_on=len(self.bench), why=self.fatal)
         self._leaving = True
         self.inbox.stop()
+        self.floor.close()
         self.foreman.stop()
         self.publisher.stop()
         self.streamer.stop()

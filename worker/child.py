@@ -285,7 +285,10 @@ def say(message: str) -> None:
 
 def read_json(path: str) -> Any:
     with open(path, encoding="utf-8") as file:
-        text = file.read()
+        return parse_json(file.read())
+
+
+def parse_json(text: str) -> Any:
     try:
         import _json  # the C scanner alone: `json` would compile regular expressions
 
@@ -447,9 +450,7 @@ def run_script(order: dict[str, Any], entry: str, report: Report) -> None:
 
 def run_function(order: dict[str, Any], folder: str, entry: str, report: Report) -> None:
     """Call `main(param2val)` of the entry for each param2val of the chunk; save what it returns."""
-    import returned  # type: ignore[import-not-found]  # lies beside this file
-
-    del sys.modules["returned"]  # the user may have one
+    returned = beside("returned")
     chunk = load_chunk(folder, len(order["runs"]))
     with open(entry, "rb"):
         set_path(order, entry)
@@ -478,6 +479,24 @@ def run_function(order: dict[str, Any], folder: str, entry: str, report: Report)
             raise Unusable(f"main() of {order['entry']} returned {error}") from None
 
 
+def beside(name: str) -> Any:
+    """A module that lies beside this file. Not left where imports look: the user may have one."""
+    if name not in LOADED:
+        LOADED[name] = __import__(name)
+        del sys.modules[name]
+    return LOADED[name]
+
+
+def preload() -> None:
+    """Load what every attempt needs, for an interpreter that is kept warm (`warm.py`)."""
+    beside("returned")
+    for name in ("_ctypes", "_json", "_pickle"):
+        try:
+            __import__(name)
+        except ImportError:
+            pass
+
+
 def load_chunk(folder: str, length: int) -> list[dict[str, Any]]:
     try:
         from _pickle import loads
@@ -497,6 +516,7 @@ def result_folder(order: dict[str, Any], param_name: str, job_name: str) -> str:
 
 
 OWN_FILE = main.__code__.co_filename
+LOADED: dict[str, Any] = {}
 
 if __name__ == "__main__":
     main(sys.argv)

@@ -20,6 +20,7 @@ from ludwig.worker.bench import Bench
 from ludwig.worker.held import Held
 from ludwig.worker.journal import note
 from ludwig.worker.machine import Machine
+from ludwig.worker.nursery import Nursery
 from ludwig.worker.prepare import Preparer
 from ludwig.worker.recorder import Recorder
 from ludwig.worker.slots import Assignment
@@ -57,6 +58,7 @@ class Floor:
         self._isolates, self._clock = isolates, clock
         self._publish, self._on_change = publish, on_change
         self._on_gpu_freed = on_gpu_freed
+        self._nursery = Nursery()
         self._ended_perhaps: set[Held] = set()
         self._look_due = 0.0
 
@@ -64,6 +66,10 @@ class Floor:
         """Have the loop woken when the process ends."""
         if held.process is not None and held.process.pid is not None:
             self._bell.listen(held.process.pid, lambda: self._ended_perhaps.add(held))
+
+    def close(self) -> None:
+        """What runs goes on."""
+        self._nursery.close()
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -143,6 +149,7 @@ class Floor:
 
     def start_what_fits(self, now: float) -> None:
         """Start prepared attempts, in the order in which they were claimed."""
+        self._nursery.tidy(now)
         for held in self._bench.of(lambda h: h.phase == "waiting" and h.prepared):
             if held.stop_wanted or self._machine.closed():
                 continue
@@ -168,6 +175,7 @@ class Floor:
                 python=self._interpreter(held),
                 user=self._config.user,
                 allow_root=self._config.user == "root",
+                nursery=self._nursery,
             )
         except (OSError, errors.LudwigError) as error:
             ending = runner.Exit(exit_code=127, error=f"it could not be started: {error}")

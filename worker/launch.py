@@ -23,7 +23,7 @@ from ludwig.worker.account import Account
 __all__ = ["base_environment", "can_isolate", "isolated", "stage", "switched"]
 
 HERE = Path(__file__).resolve().parent
-STAGED = ("child.py", "returned.py")
+STAGED = ("child.py", "returned.py", "warm.py")
 SUPERVISE = """\
 import sys
 
@@ -33,6 +33,13 @@ import child
 
 del sys.modules["child"]
 child.main(sys.argv)
+"""
+WARM = """\
+import sys
+import child, warm
+
+del sys.modules["child"], sys.modules["warm"]
+warm.main(sys.argv)
 """
 INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 """All that a job gets of the agent's environment: passwords may be in the rest."""
@@ -47,10 +54,17 @@ def stage(work: Path) -> Path:
     Ludwig itself may be installed where jobs cannot look. Beside it lies the compiled form: a file
     that is run, unlike one that is imported, would be compiled anew for every task.
     """
+    digest, sources = _sources()
+    return _stage(work / "child" / digest, sources)
+
+
+@functools.cache
+def _sources() -> tuple[str, tuple[tuple[str, bytes], ...]]:
+    """What is staged, by the digest of all of it: as it was when this agent first asked."""
     sources = {name: (HERE / name).read_bytes() for name in STAGED}
-    sources["supervise.py"] = SUPERVISE.encode()
+    sources |= {"supervise.py": SUPERVISE.encode(), "start_warm.py": WARM.encode()}
     digest = hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()[:16]
-    return _stage(work / "child" / digest, tuple(sources.items()))
+    return digest, tuple(sources.items())
 
 
 @functools.lru_cache(maxsize=8)

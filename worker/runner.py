@@ -23,6 +23,7 @@ import signal
 import stat
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,12 +34,14 @@ from ludwig.errors import NameNotAllowed
 from ludwig.model import Contract, Run
 from ludwig.worker import launch, processes
 from ludwig.worker.account import Account, job_account
+from ludwig.worker.nursery import Kind, Nursery
 from ludwig.worker.workspace import hand_over, temporary_folder
 
 __all__ = ["Exit", "Order", "Process", "can_isolate", "find", "result_folder", "start"]
 
 MARKER = "LUDWIG_STOP"
 """The environment variable by which a process of an attempt is known: it names the attempt."""
+NO_HOME = "/nonexistent"
 KILL_S = 0.5
 MAX_RECORD = 64 * 1024
 
@@ -108,9 +111,11 @@ def start(
     python: Path,
     user: str | None = None,
     allow_root: bool = False,
+    nursery: Nursery | None = None,
 ) -> Process:
     """Start an attempt in its prepared folder (`workspace.prepare`) and come back at once.
 
+    With a `nursery`, from an interpreter that is kept warm, if there is one for its job.
     `ConfigError` when jobs may not run so on this node, `NameNotAllowed` for an order that points
     out of the folder, `OSError` when the machine cannot start it. Nothing runs after an error.
     """
@@ -132,25 +137,59 @@ def start(
         "runs": order.runs,
     }
     _write(folder / "order.json", msgspec.json.encode(instructions), account)
-    command = [str(python), str(launch.stage(folder.parent.parent)), str(folder)]
-    temporary = temporary_folder(folder, account)
-    env = environment(order, folder, account, python=python, temporary=temporary)
+    staged = launch.stage(folder.parent.parent)
+    command = [str(python), str(staged), str(folder)]
+    base = base_environment(order, account, python=python)
+    own = own_environment(order, folder, base, temporary=temporary_folder(folder, account))
     if order.chunk_target:
         how = launch.isolated(
             command,
-            env,
+            {**base, **own},
             account,
             source=folder / "chunk.pkl",
             target=Path(order.chunk_target),
         )
     else:
-        how = {"args": command, "env": env, **launch.switched(account)}
+        how = {"args": command, "env": {**base, **own}, **launch.switched(account)}
+        if nursery is not None:
+            kind = Kind(
+                job=f"{order.project}/{order.job}",
+                command=(str(python), str(staged.with_name("start_warm.py"))),
+                environment=tuple(base.items()),
+                uid=account.uid,
+            )
+            if (warm := _start_warm(nursery, kind, account, folder, own)) is not None:
+                return warm
     return Process(folder, launcher=_spawn(folder, how))
 
 
-def _spawn(folder: Path, how: dict[str, Any]) -> int:
+def _start_warm(
+    nursery: Nursery, kind: Kind, account: Account, folder: Path, own: dict[str, str]
+) -> Process | None:
+    log = _open_log(folder)
+    try:
+        pid = nursery.start(
+            kind,
+            launch.switched(account),
+            folder=folder,
+            mark=(MARKER, own[MARKER]),
+            variables=own,
+            log_file=log,
+        )
+    except OSError:
+        return find(folder)
+    finally:
+        os.close(log)
+    return Process(folder, launcher=pid) if pid is not None else None
+
+
+def _open_log(folder: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    log = os.open(folder / "log", flags, 0o640)
+    return os.open(folder / "log", flags, 0o640)
+
+
+def _spawn(folder: Path, how: dict[str, Any]) -> int:
+    log = _open_log(folder)
     try:
         child = subprocess.Popen(
             stdin=subprocess.DEVNULL,
@@ -176,19 +215,23 @@ def _reap() -> None:
     _children[:] = [child for child in _children if child.poll() is None]
 
 
-def environment(
-    order: Order, folder: Path, account: Account, *, python: Path, temporary: Path
-) -> dict[str, str]:
-    """The whole environment of an attempt; nothing of the agent's own gets in but the locale."""
-    first = order.runs[0]
-    saves = folder / "tree" / order.project / result_folder(order, first) / "saves"
+def base_environment(order: Order, account: Account, *, python: Path) -> dict[str, str]:
+    """What the attempts of a job have in common; nothing of the agent's own but the locale."""
     base = launch.base_environment(account, python)
     if not account.owns(account.home):
-        # Libraries keep caches there: better a home that goes with the attempt than an error.
-        base["HOME"] = str(folder / "tmp")
+        base["HOME"] = NO_HOME
+    return {**base, **order.env}
+
+
+def own_environment(
+    order: Order, folder: Path, base: Mapping[str, str], *, temporary: Path
+) -> dict[str, str]:
+    """What is this attempt's alone. Wins over what the job asks for."""
+    saves = folder / "tree" / order.project / result_folder(order, order.runs[0]) / "saves"
+    # Libraries keep caches there: better a home that goes with the attempt than an error.
+    home = {"HOME": str(folder / "tmp")} if base["HOME"] == NO_HOME else {}
     return {
-        **base,
-        **order.env,
+        **home,
         "TMPDIR": str(temporary),
         "LUDWIG_PROJECT": order.project,
         "LUDWIG_PROJECT_PATH": order.project_path,

@@ -12,8 +12,11 @@ import psutil
 import pytest
 
 from ludwig.worker import processes, runner
-from tests.attempts import Attempt, ending
+from tests.attempts import Attempt, ending, nursery
 from tests.harness import wait_until
+
+__all__ = ["nursery"]
+pytestmark = pytest.mark.usefixtures("nursery")
 
 FOREVER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.01)\n"
 STUBBORN = """
@@ -172,7 +175,8 @@ AGENT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from tests.attempts import Attempt
+from tests.attempts import Attempt, EagerNursery
+Attempt.nursery = EagerNursery() if {warm} else None
 attempt = Attempt(Path({work!r}), {files!r})
 attempt.start()
 print("started", flush=True)
@@ -184,7 +188,8 @@ while True: time.sleep(1)
 def agent_that_dies(work: Path, code: str) -> Path:
     """A process starts the attempt and is killed while it runs; returns the attempt's folder."""
     root = str(Path(__file__).parents[2])
-    text = AGENT.format(root=root, work=str(work), files={"run.py": code})
+    warm = Attempt.nursery is not None
+    text = AGENT.format(root=root, work=str(work), files={"run.py": code}, warm=warm)
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"started\n"
@@ -219,7 +224,9 @@ print("still here")
 def test_agent_killed_before_the_supervisor_said_who_it_is(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path, {"run.py": FOREVER})
     process = attempt.start()
-    found = runner.find(attempt.folder)  # most likely there is no process.json yet
+    # Most likely there is no process.json yet. The kernel shows the environment of a process a
+    # moment after it has said that it was started.
+    found = wait_until(lambda: runner.find(attempt.folder))
     assert found is not None
     assert found.exit() is None
     found.ask_to_stop()

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from ludwig.model import Run
-from tests.attempts import PROJECT, RUN, Attempt, ending
+from tests.attempts import PROJECT, RUN, Attempt, ending, nursery
+
+__all__ = ["nursery"]
+pytestmark = pytest.mark.usefixtures("nursery")
 
 
 @pytest.fixture
@@ -324,7 +327,7 @@ def test_stop_before_the_start_runs_nothing(tmp_path: Path) -> None:
     assert attempt.log == ""
 
 
-@pytest.mark.parametrize("name", ["child.py", "returned.py"])
+@pytest.mark.parametrize("name", ["child.py", "returned.py", "warm.py"])
 def test_works_from_python_3_8_on(name: str) -> None:
     """By syntax and by the modules it imports; `test_other_interpreters` runs what is here."""
     tree = ast.parse((WORKER / name).read_text(), feature_version=(3, 8))
@@ -343,7 +346,7 @@ def test_works_from_python_3_8_on(name: str) -> None:
     assert imported <= {
         *("__future__", "gc", "os", "sys", "time", "types", "typing", "csv", "ctypes", "json"),
         *("json.encoder", "pickle", "returned", "_ctypes", "_frozen_importlib_external"),
-        *("_json", "_pickle", "_signal"),
+        *("_json", "_pickle", "_signal", "_socket", "child"),
     }
 
 

@@ -16,9 +16,12 @@ import pytest
 from ludwig.errors import ConfigError, NameNotAllowed
 from ludwig.worker import launch, runner
 from ludwig.worker.account import job_account
-from tests.attempts import NAMES, PROJECT, RUN, Attempt, ending
+from tests.attempts import NAMES, PROJECT, RUN, Attempt, ending, nursery
 from tests.harness import wait_until
 from tests.tools import require
+
+__all__ = ["nursery"]
+pytestmark = pytest.mark.usefixtures("nursery")
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -93,7 +96,8 @@ def test_a_second_start_in_the_same_folder_begins_anew(tmp_path: Path) -> None:
 def test_orders_that_point_elsewhere_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     attempt = Attempt(tmp_path, {"run.py": ""})
     if "runs" in change:
-        change["runs"] = tuple(type(RUN)(*run) for run in change["runs"])  # type: ignore[attr-defined]
+        runs = tuple(type(RUN)(*run) for run in change["runs"])  # type: ignore[attr-defined]
+        change = {**change, "runs": runs}
     attempt.order = msgspec.structs.replace(attempt.order, **change)
     with pytest.raises(NameNotAllowed):
         attempt.start()
