@@ -1,6 +1,6 @@
 """A heavy-tailed sweep on unequal nodes: how much longer than the optimum?
 
-    python -m benchmarks.makespan [--tasks 200] [--mean 1] [--seeds 2]
+    python -m benchmarks.makespan [--tasks 800] [--mean 0.5] [--seeds 2]
 
 Real agents with 1 to 4 slots, the fastest four times as fast as the slowest; a task only sleeps,
 for a lognormal time (sigma 1). The optimum is a lower bound that knows all durations: all slots
@@ -81,8 +81,8 @@ def sweep(lab: Lab, seconds: list[float], mark: Path, *, balance: bool) -> float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--tasks", type=int, default=200)
-    parser.add_argument("--mean", type=float, default=1.0, help="seconds")
+    parser.add_argument("--tasks", type=int, default=800)
+    parser.add_argument("--mean", type=float, default=0.5, help="seconds")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--python", default=bare_python())
     given = parser.parse_args()

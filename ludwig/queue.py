@@ -230,13 +230,17 @@ def _upload(
     folders: Sequence[Path],
     params: Mapping[str, Mapping[str, object]],
     files: Sequence[Sequence[File]],
+    fresh: bool = False,
 ) -> None:
-    """A staged folder is whole or not there: once the task has ended, anybody may move it."""
+    """A staged folder is whole or not there: once the task has ended, anybody may move it.
+
+    `fresh`: nothing was staged before, so there is no need to look.
+    """
     staging = layout.job_files(job.project, job.job)
     for index, (run, folder) in enumerate(zip(task.runs, folders, strict=True)):
         ensure_param(drive, job.project, run.param_name, params[run.param_name])
         staged = staging.staged_run(task.task, attempt, index)
-        if drive.exists(staged):
+        if not fresh and drive.exists(staged):
             continue
         arriving = staging.arriving_run(task.task, attempt, index)
         drive.upload(folder, arriving, files=[file.path for file in files[index]])
@@ -317,20 +321,30 @@ def finish(
     *,
     folders: Sequence[Path],
     params: Mapping[str, Mapping[str, object]],
+    fresh: bool = False,
 ) -> bool:
     """End a task whose results lie in local folders. True if this attempt is the one that counts.
 
     The manifest in `done` must be that of the folders (see `manifest`). May be repeated, with the
-    very same record.
+    very same record. `fresh`: it is the first attempt at the task and the first call, so that most
+    likely nobody has ended it. Should somebody have, that shows all the same, a little later.
     """
     brings = done.outcome == "done" and done.moved
-    for _ in range(FINISH_TRIES):
+    for turn in range(FINISH_TRIES):
+        first = fresh and turn == 0
         # Looking first spares a latecomer the upload, and leaves alone what others may be moving.
-        won = _ended_by(drive, job, done)
+        won = None if first else _ended_by(drive, job, done)
         try:
             if brings and won is None:
                 _upload(
-                    drive, job, task, done.attempt, folders=folders, params=params, files=done.files
+                    drive,
+                    job,
+                    task,
+                    done.attempt,
+                    folders=folders,
+                    params=params,
+                    files=done.files,
+                    fresh=first,
                 )
             if won is None:
                 won = end(drive, job, done)

@@ -160,9 +160,9 @@ class Publisher:
         elif isinstance(verdict, Failed):
             self._hand_on(held, verdict)
         else:
-            if held.decided() is None:
+            if fresh := held.decided() is None:
                 held.decide(verdict)
-            self._end(held, verdict)
+            self._end(held, verdict, fresh=fresh and held.attempt == 1)
         self._on_end()
 
     def _hand_on(self, held: Held, verdict: Failed) -> None:
@@ -179,7 +179,7 @@ class Publisher:
         self._bench.drop(held, keep=True)
         opened.look_soon()
 
-    def _end(self, held: Held, done: Done) -> None:
+    def _end(self, held: Held, done: Done, *, fresh: bool) -> None:
         opened = held.open_job
         won = queue.finish(
             self._drive,
@@ -188,6 +188,7 @@ class Publisher:
             done,
             folders=self._preparer.result_folders(held),
             params=opened.params,
+            fresh=fresh,
         )
         opened.view.done.add(done.task)
         if won and done.outcome != "done":

@@ -210,9 +210,15 @@ class Ending:
         nonce = f"{host}-{attempt}-nonce"
         return Done(task=1, attempt=attempt, outcome="done", host=host, nonce=nonce, files=files)
 
-    def finish(self, drive: Drive, done: Done) -> bool:
+    def finish(self, drive: Drive, done: Done, *, fresh: bool = False) -> bool:
         return queue.finish(
-            drive, self.job, self.task, done, folders=[self.folder], params=self.params
+            drive,
+            self.job,
+            self.task,
+            done,
+            folders=[self.folder],
+            params=self.params,
+            fresh=fresh,
         )
 
 
@@ -246,8 +252,23 @@ def another_node_then_a_zombie(drive: FolderDrive, ending: Ending) -> None:
     assert ending.finish(drive, ending.done()) == (ended.host == "hoff")
 
 
+def another_node_then_a_zombie_that_suspects_nothing(drive: FolderDrive, ending: Ending) -> None:
+    another_node(drive, ending)
+    ended = queue.read_done(drive, ending.job, 1)
+    assert ended is not None
+    assert ending.finish(drive, ending.done(), fresh=True) == (ended.host == "hoff")
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("heir", [the_same_node, another_node, another_node_then_a_zombie])
+@pytest.mark.parametrize(
+    "heir",
+    [
+        the_same_node,
+        another_node,
+        another_node_then_a_zombie,
+        another_node_then_a_zombie_that_suspects_nothing,
+    ],
+)
 def test_a_task_ends_once_wherever_the_node_dies(
     fresh: Callable[[], FolderDrive], results: Path, moment: Moment, heir: Heir
 ) -> None:
@@ -260,7 +281,7 @@ def test_a_task_ends_once_wherever_the_node_dies(
 
     def finish(drive: Drive) -> object:
         ending = endings[drive.where]
-        return ending.finish(drive, ending.done())
+        return ending.finish(drive, ending.done(), fresh=True)
 
     for drive, cut in cuts(finish, prepared, moment):
         ending = endings[drive.where]
