@@ -152,7 +152,7 @@ def task_states(view: JobView, observer: Observer, now: float) -> list[TaskStatu
         run = task.runs[0]
         row = _one(view, observer, waiting, number=number, home=home, now=now)
         more = f" (+{len(task.runs) - 1} more)" if len(task.runs) > 1 else ""
-        again = _why_again(view, number)
+        again = _why_again(view, number, row[3])
         ended_well = number in view.done and row[0] in ("done", "stopped")
         rows.append(
             TaskStatus(
@@ -201,8 +201,11 @@ def _how_it_ended(done: Done) -> str:
     return done.why or f"{done.outcome} on {done.host}"
 
 
-def _why_again(view: JobView, task: int) -> str:
-    """What the latest attempt says of the one before. Reads the claim only if no event tells."""
+def _why_again(view: JobView, task: int, shown: int) -> str:
+    """What the latest attempt says of the one before. Reads the claim only if no event tells.
+
+    `shown` is the attempt that ended the task: not the latest if its node was only cut off.
+    """
     attempt = view.claims.get(task, 0)
     if attempt < 2:
         return ""
@@ -210,7 +213,10 @@ def _why_again(view: JobView, task: int) -> str:
     if not why:
         claim = view.owner(task)
         why = claim.why if claim else ""
-    return _short(why) or f"attempt {attempt - 1} was given up, and nobody can tell why any more"
+    why = _short(why) or f"attempt {attempt - 1} was given up, and nobody can tell why any more"
+    if task in view.done and 0 < shown < attempt:
+        return f"attempt {attempt} was not needed in the end ({why})"
+    return why
 
 
 class _Waiting:

@@ -20,7 +20,7 @@ from tests.harness import Daemon, wait_until
 
 __all__ = ["GridEngine", "GridEngineArray"]
 
-HOST, ADDRESS, CELL = "bench", "192.0.2.1", "bench"
+HOST, ADDRESS, CELL = "bench", "198.51.100.1", "bench"
 PROGRAMS = Path("/usr/lib/gridengine")
 SHARED = Path("/usr/share/gridengine")
 PACKAGES = ("gridengine-master", "gridengine-exec", "gridengine-client", "iproute2")

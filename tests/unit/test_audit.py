@@ -75,6 +75,15 @@ def test_why_one_attempt_was_not_enough(lab: FakeLab, job: Job) -> None:
     assert now.as_json()["tasks"][1]["why"] == "finished on hoff after 42.0 s"
 
 
+def test_an_attempt_that_was_not_needed_in_the_end(lab: FakeLab, job: Job) -> None:
+    claim(lab, job, 3, "hebb", 2, why="attempt 1: hoff has been silent for 61 s")
+    lab.end(job, 3)
+    assert status(lab, job).tasks[2].why == (
+        "finished on hoff after 42.0 s; attempt 2 was not needed in the end "
+        "(attempt 1: hoff has been silent for 61 s)"
+    )
+
+
 def test_the_claim_tells_why_if_the_events_do_not(lab: FakeLab, job: Job) -> None:
     path = files(job).events_of("hebb", lab.boot)
     (lab.root / path).unlink()
