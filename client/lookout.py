@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable
 
 from ludwig import errors, layout, queue
+from ludwig.client.audit import audit
 from ludwig.client.lab import Lab
 from ludwig.client.logs import read_tail
 from ludwig.client.server_clock import backdate, scan_nodes
 from ludwig.client.status import Failed, JobStatus, JobSummary, NodeStatus
 from ludwig.client.summaries import Summaries
+from ludwig.drive import Drive
 from ludwig.model import Beat, Done, Job
 from ludwig.nodes import Observer
 from ludwig.states import TaskStatus, counts, job_state, task_states
@@ -25,6 +27,8 @@ __all__ = ["Lookout", "find_job"]
 
 FAILURES_READ = 3
 """Of how many failed tasks the end of the log is read."""
+FULL_BYTES = 16 << 20
+"""With less room than this, what a node wants to write may not fit."""
 _NODES_EVERY_S = 1.0
 
 
@@ -38,6 +42,8 @@ class Lookout:
         self._nodes_at: float | None = None
         self._views: dict[tuple[str, int], JobView] = {}
         self._tails: dict[tuple[str, int, int], str] = {}
+        self._audits: dict[tuple[str, int, bool], dict[str, str]] = {}
+        self._full = ""
 
     # --- one job -------------------------------------------------------------------------------
 
@@ -91,6 +97,9 @@ class Lookout:
         over = frozenset(
             row.task for row in rows if row.task in view.done or row.state == "stopped"
         )
+        trouble = self._audited(view) if logs else {}
+        if self._full and not view.finished():
+            trouble = {self._drive.where: self._full, **trouble}
         ends = [done for row in rows if (done := view.ended.get(row.task))]
         bad = [row for row in rows if row.state in ("failed", "lost") and row.task in view.done]
         return JobStatus(
@@ -102,9 +111,16 @@ class Lookout:
             final=view.finished(),
             failed=tuple(self._failed(view, row) for row in bad[:FAILURES_READ]) if logs else (),
             refused=dict(view.refusals),
-            problems=dict(view.problems),
+            problems={**trouble, **view.problems},
             seconds=tuple(done.seconds for done in ends if done.outcome == "done"),
         )
+
+    def _audited(self, view: JobView) -> dict[str, str]:
+        """At the first look, and once more when everything has ended."""
+        key = (view.job.project, view.job.job, view.finished())
+        if key not in self._audits:
+            self._audits[key] = audit(self._drive, view)
+        return self._audits[key]
 
     def _failed(self, view: JobView, row: TaskStatus) -> Failed:
         job = view.job
@@ -180,7 +196,8 @@ class Lookout:
         if beat is None:
             return NodeStatus(host, "silent", why=seen.problem, silent_s=age)
         if self.observer.silent(host, now):
-            return NodeStatus(host, "silent", _last_words(beat, age), beat, age)
+            why = _last_words(beat, age) + (f"; {self._full}" if self._full else "")
+            return NodeStatus(host, "silent", why, beat, age)
         return NodeStatus(host, beat.state, beat.why, beat, age)
 
     def _look_at_nodes(self) -> None:
@@ -191,7 +208,22 @@ class Lookout:
         elif now - self._nodes_at < _NODES_EVERY_S:
             return
         self.observer.look(now)
+        self._full = _too_full(self._drive)
         self._nodes_at = now
+
+
+def _too_full(drive: Drive) -> str:
+    """Nodes that cannot write fall silent and cannot say why: so whoever looks says it."""
+    try:
+        usage = drive.usage()
+    except errors.DriveRefused:
+        return ""
+    if usage.free >= FULL_BYTES or not usage.total:
+        return ""
+    return (
+        f"the drive is full ({usage.free / 1e6:.1f} MB free). Nodes wait, and cannot even say so; "
+        "they go on when there is room"
+    )
 
 
 def _last_line(text: str) -> str:

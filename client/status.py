@@ -85,7 +85,7 @@ class JobStatus:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Nodes that will not work on this job, and why."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Files on the drive that make no sense, and why."""
+    """What is wrong on the drive, and how: files that make no sense or are gone, a full drive."""
     seconds: tuple[float, ...] = ()
     """How long each task took that is done."""
 
@@ -159,7 +159,8 @@ class JobStatus:
         """What `ludwig status JOB --json` prints of a job."""
         names = ("task", "state", "node", "attempt", "param_name", "job_name", "why")
         tasks = [{name: getattr(row, name) for name in names} for row in self.tasks]
-        return {**self.summary().as_json(), "tasks": tasks}
+        trouble = {"refused": dict(self.refused), "problems": dict(self.problems)}
+        return {**self.summary().as_json(), "tasks": tasks, **trouble}
 
     def __str__(self) -> str:
         return f"job {self.job} of {self.project}: {in_words(self.counts) or 'no tasks'}"

@@ -51,6 +51,8 @@ class TaskStatus:
     attempt: int = 0
     param_name: str = ""
     job_name: str = ""
+    again: str = ""
+    """Why one attempt was not enough. Part of `why` once the task has ended."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +152,18 @@ def task_states(view: JobView, observer: Observer, now: float) -> list[TaskStatu
         run = task.runs[0]
         row = _one(view, observer, waiting, number=number, home=home, now=now)
         more = f" (+{len(task.runs) - 1} more)" if len(task.runs) > 1 else ""
+        again = _why_again(view, number, row[3])
+        ended_well = number in view.done and row[0] in ("done", "stopped")
         rows.append(
             TaskStatus(
                 task=number,
                 state=row[0],
-                why=row[1],
+                why=f"{row[1]}; {again}" if again and ended_well else row[1],
                 node=row[2],
                 attempt=row[3],
                 param_name=run.param_name,
                 job_name=run.job_name + more,
+                again=again,
             )
         )
     return rows
@@ -194,6 +199,24 @@ def _how_it_ended(done: Done) -> str:
     if done.outcome == "done":
         return f"finished on {done.host} after {done.seconds:.1f} s"
     return done.why or f"{done.outcome} on {done.host}"
+
+
+def _why_again(view: JobView, task: int, shown: int) -> str:
+    """What the latest attempt says of the one before. Reads the claim only if no event tells.
+
+    `shown` is the attempt that ended the task: not the latest if its node was only cut off.
+    """
+    attempt = view.claims.get(task, 0)
+    if attempt < 2:
+        return ""
+    why = view.reasons.get((task, attempt))
+    if not why:
+        claim = view.owner(task)
+        why = claim.why if claim else ""
+    why = _short(why) or f"attempt {attempt - 1} was given up, and nobody can tell why any more"
+    if task in view.done and 0 < shown < attempt:
+        return f"attempt {attempt} was not needed in the end ({why})"
+    return why
 
 
 class _Waiting:

@@ -40,6 +40,11 @@ class JobView:
         self.ended: dict[int, Done] = {}
         self.failed: dict[tuple[int, int], Event] = {}
         self.released: dict[tuple[int, int], Event] = {}
+        self.reasons: dict[tuple[int, int], str] = {}
+        """(task, attempt) → why it was claimed; empty for the first."""
+        self.listed_claims: set[tuple[int, int]] = set()
+        self.listed_ends: set[int] = set()
+        """What the folders held at the last look; events may tell of more."""
         self.accepted: set[str] = set()
         self.refusals: dict[str, str] = {}
         self.unclear: dict[tuple[int, int], float] = {}
@@ -65,17 +70,15 @@ class JobView:
             return []
 
     def look_at_ends(self) -> None:
-        for name in self._list(self._files.done):
-            task = layout.parse_task(name)
-            if task in self._tasks:
-                self.done.add(task)
+        names = map(layout.parse_task, self._list(self._files.done))
+        self.listed_ends = {task for task in names if task in self._tasks}
+        self.done |= self.listed_ends
 
     def look_at_claims(self) -> None:
-        for name in self._list(self._files.claims):
-            found = layout.parse_attempt(name)
-            if found and found[0] in self._tasks:
-                task, attempt = found
-                self.claims[task] = max(attempt, self.claims.get(task, 0))
+        names = map(layout.parse_attempt, self._list(self._files.claims))
+        self.listed_claims = {found for found in names if found and found[0] in self._tasks}
+        for task, attempt in self.listed_claims:
+            self.claims[task] = max(attempt, self.claims.get(task, 0))
 
     def look_at_stops(self) -> None:
         for name in self._list(self._files.folder):
@@ -131,6 +134,8 @@ class JobView:
         if event.what in _CLAIMED and event.attempt and event.task in self._tasks:
             # Should somebody have removed the claim: its number must not be used again.
             self.claims[event.task] = max(event.attempt, self.claims.get(event.task, 0))
+        if event.what == "claimed" and event.task in self._tasks:
+            self.reasons[key] = event.why
         if event.what == "accepted":
             self.accepted.add(host)
         elif event.what == "failed":

@@ -5,7 +5,8 @@
 Four nodes, each behind a jailed SFTP account and a gate to a real smbd; a few hundred tasks that
 write a shard each. The adversary kills, freezes, cuts off, fills, corrupts and cancels, in an order
 that depends on the seed alone. In the end every task that was not cancelled has ended once, every
-shard is there once and whole, what was cancelled is dead, and no agent has stumbled.
+shard is there once and whole, what was cancelled is dead, no agent has stumbled, and whatever went
+wrong was shown to the user with its reason (`chaos_eyes.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ludwig.client.lab import Lab as ClientLab
 from ludwig.client.submit import Submission, submit
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
 from ludwig.view import JobView
+from tests.chaos_eyes import Eyes
 from tests.gate import Gate
 from tests.harness import SftpServer, SmbServer, SshHome, program, wait_until
 from tests.lab import Lab
@@ -64,6 +66,8 @@ class Report:
     tasks: int = 0
     cancelled: int = 0
     attempts: int = 0
+    seen: int = 0
+    """How many things that went wrong a user could see."""
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -75,7 +79,7 @@ class Report:
         verdict = "\n  ".join(["PROBLEMS:", *self.problems]) if self.problems else "all held"
         return (
             f"seed {self.seed}: {self.tasks} tasks, {self.cancelled} cancelled, {self.attempts} "
-            f"attempts, {self.seconds:.0f} s\n  {deeds}\n  {verdict}"
+            f"attempts, {self.seen} troubles shown, {self.seconds:.0f} s\n  {deeds}\n  {verdict}"
         )
 
 
@@ -91,6 +95,7 @@ class Chaos:
         self.jobs: list[Job] = []
         self.others: list[Job] = []
         self.filler = Path()
+        self.died: dict[str, float] = {}
 
     # --- the lab ---------------------------------------------------------------------------------
 
@@ -122,6 +127,7 @@ class Chaos:
             ),
             self.lab.drive,
         )
+        self.eyes = Eyes(self.client, self.smb.folder, self.report.problems.append)
         self.lab.start()
 
     def _small_disk(self, share: Path) -> None:
@@ -224,6 +230,7 @@ class Chaos:
             return ""
         host = self.dice.choice(living)
         self.lab[host].kill_alone()
+        self.died[host] = time.monotonic()
         return host
 
     def kill_node(self) -> str:
@@ -232,6 +239,7 @@ class Chaos:
             return ""
         host = self.dice.choice(living)
         self.lab[host].kill()
+        self.died[host] = time.monotonic()
         return host
 
     def revive(self) -> str:
@@ -239,6 +247,8 @@ class Chaos:
         if not dead:
             return ""
         host = self.dice.choice(dead)
+        if time.monotonic() - self.died[host] > SILENT_S:
+            self.eyes.expect_silent(host)
         self.lab[host].start()
         return host
 
@@ -264,14 +274,16 @@ class Chaos:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-        return self._for_a_while(thaw, host, SILENT_S * 1.5)
+        look = partial(self.eyes.expect_silent, host)
+        return self._for_a_while(thaw, host, SILENT_S * 1.5, look)
 
     def cut_off(self) -> str:
         if self.frozen:
             return ""
         host = self.dice.choice(HOSTS)
         self.gates[host].shut()
-        return self._for_a_while(self.gates[host].open, host, SILENT_S * 1.5)
+        look = partial(self.eyes.expect_silent, host)
+        return self._for_a_while(self.gates[host].open, host, SILENT_S * 1.5, look)
 
     def freeze_server(self) -> str:
         if self.frozen:
@@ -279,9 +291,16 @@ class Chaos:
         self.smb.suspend()
         return self._for_a_while(self.smb.resume, "smbd", self.dice.uniform(0.5, 2.0))
 
-    def _for_a_while(self, undo: Callable[[], None], what: str, seconds: float) -> str:
+    def _for_a_while(
+        self,
+        undo: Callable[[], None],
+        what: str,
+        seconds: float,
+        look: Callable[[], None] = lambda: None,
+    ) -> str:
         self.frozen.append(undo)
         self._pause(seconds)
+        look()
         self.heal_frozen()
         return f"{what} {seconds:.1f} s"
 
@@ -297,6 +316,7 @@ class Chaos:
                 file.write(bytes(1 << 20))
                 file.flush()
         self._pause(self.dice.uniform(0.5, 2.0))
+        self.eyes.expect_full(self.jobs[0])
         self.filler.unlink(missing_ok=True)
         return "drive"
 
@@ -322,7 +342,9 @@ class Chaos:
             return ""
         path = self.dice.choice(files)
         with contextlib.suppress(OSError):
+            before = path.read_bytes()
             harm(path)
+            self.eyes.note_harm(path, before)
         return str(path.relative_to(self.smb.folder))
 
     def cancel(self) -> str:
@@ -407,6 +429,9 @@ class Chaos:
         runs = list((self.smb.folder / "trees" / "runs").glob("param_*/*num*"))
         if len(runs) != self.report.tasks - self.report.cancelled:
             say(f"{len(runs)} runs for {self.report.tasks - self.report.cancelled} tasks")
+        for mine in (*self.jobs, *self.others):
+            self.eyes.judge(mine)
+        self.report.seen = self.eyes.seen
         self._judge_processes(say)
 
     def _judge_processes(self, say: Callable[[str], None]) -> None:

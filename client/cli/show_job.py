@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -124,6 +125,7 @@ def _by_state(status: JobStatus) -> Iterator[RenderableType]:
         if state == "done" and status.seconds:
             mean = sum(status.seconds) / len(status.seconds)
             yield head.append(f"  {span(mean)} each on average", style="not bold default")
+            yield from _tried_again(rows)
             continue
         yield head
         if state == "running":
@@ -132,6 +134,13 @@ def _by_state(status: JobStatus) -> Iterator[RenderableType]:
                 yield Text(f"  … and {len(rows) - ROWS_SHOWN} more: --tasks shows all")
         elif state != "done":
             yield from _reasons(rows)
+
+
+def _tried_again(rows: Sequence[TaskStatus]) -> Iterator[RenderableType]:
+    """What went wrong on the way to a good end."""
+    if again := [replace(row, why=row.again) for row in rows if row.again]:
+        yield Text(f"  {len(again)} of them needed more than one attempt:", style="dim")
+        yield from _reasons(again)
 
 
 def _reasons(rows: Sequence[TaskStatus]) -> Iterator[RenderableType]:
@@ -187,6 +196,8 @@ def _trouble(status: JobStatus) -> Iterator[RenderableType]:
     for host, why in sorted(status.refused.items()):
         yield Text.assemble(("\nRefused", "bold red"), f" by {host}: {why}")
     if status.problems:
-        yield Text("\nFiles on the drive that make no sense, and were passed over:", style="bold")
+        yield Text("\nTrouble on the drive, which Ludwig got along with:", style="bold")
         for path, reason in list(status.problems.items())[:REASONS_SHOWN]:
             yield Text(f"  {path}: {reason}")
+        if len(status.problems) > REASONS_SHOWN:
+            yield Text(f"  … and {len(status.problems) - REASONS_SHOWN} more: --json shows all")

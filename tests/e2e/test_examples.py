@@ -14,6 +14,7 @@ from ludwig import Client
 from ludwig.client.embedded import EmbeddedLab
 from ludwig.config import load_lab
 from tests.docs import ROOT
+from tests.harness import wait_until
 
 BIN = Path(sys.executable).parent
 EXAMPLES = ROOT / "examples"
@@ -79,9 +80,7 @@ def test_seed(lab: EmbeddedLab, tmp_path: Path) -> None:
 
 def test_pytorch(lab: EmbeddedLab, tmp_path: Path) -> None:
     """With a stand-in only where there is no torch."""
-    options = ["-g", "lr=0.01,0.1", "-g", "hidden=32", "-r", "2", "--follow"]
-    if importlib.util.find_spec("torch") is None:
-        options += ["--env", f"PYTHONPATH={STAND_IN}"]
+    options = ["-g", "lr=0.01,0.1", "-g", "hidden=32", "-r", "2", "--follow", *torch()]
     assert "4 done" in call(lab, "pytorch", tmp_path, "ludwig", "submit", *options)
     job = client(lab, "pytorch").job(1)
     assert "epoch 14: loss" in job.logs(1)
@@ -90,6 +89,23 @@ def test_pytorch(lab: EmbeddedLab, tmp_path: Path) -> None:
     assert last < first
     models = list((lab.drive_folder / "pytorch" / "runs").glob("*/*/saves/model.pt"))
     assert len(models) == 4
+
+
+def torch() -> list[str]:
+    if importlib.util.find_spec("torch") is None:
+        return ["--env", f"PYTHONPATH={STAND_IN}"]
+    return []
+
+
+def test_pytorch_stops_in_order(lab: EmbeddedLab, tmp_path: Path) -> None:
+    options = ["-g", "lr=0.01", "-g", "hidden=32", "-g", "epochs=1_000_000", *torch()]
+    call(lab, "pytorch", tmp_path, "ludwig", "submit", *options)
+    mine = client(lab, "pytorch")
+    job = mine.job(mine.jobs()[-1].job)
+    wait_until(lambda: "epoch 3:" in job.logs(1), timeout=60, what="it to train")
+    job.cancel()
+    assert job.wait(timeout=60, progress=False).tasks[0].state == "stopped"
+    assert job.logs(1).rstrip().endswith("told to stop")
 
 
 @pytest.mark.parametrize("example", ["grid", "pytorch", "seed"])
