@@ -63,7 +63,7 @@ def submit(
         plan = data.check_data(project, submission.data_ps, root=submission.root)
         _check_drive(lab.drive)
         chosen = choose_nodes(lab, worker=submission.worker, nodes=submission.nodes)
-        with Inboxes(chosen) as inboxes:
+        with Inboxes(chosen, connections=lab.connections) as inboxes:
             hosts, warnings = connect(inboxes, chosen)
             warnings = [*_size_warning(source), *warnings]
             if test:
