@@ -178,7 +178,7 @@ def test_status_in_80_columns(lab: FakeLab) -> None:
         for words in (
             "Job 1 of trees: running – 1 running, 5 queued, 2 done (8 tasks)",
             "git diff refs/ludwig/1",
-            "    3  running  hoff    1  param_003      on hoff",
+            "    3  running  hoff    1  param_003\n",
             "5–8  hebb cannot (refused: the interpreter",
             "Refused by hebb",
         ):
