@@ -38,7 +38,7 @@ class Lab:
     closing: list[Callable[[], None]] = field(default_factory=list)
     """Called by `close`, last first: what a local lab has started."""
     local: bool = False
-    _connections: Connections | None = None
+    _connections: Connections | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def connections(self) -> Connections:
@@ -61,6 +61,10 @@ class Lab:
         """How a person finds a file of the drive: a path of this machine if there is one."""
         mount = self.drive.mount
         return str(mount / path) if mount is not None else f"{self.drive.where}/{path}"
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy, or one in another process, makes connections of its own."""
+        return {**self.__dict__, "_connections": None}
 
     def close(self) -> None:
         while self.closing:
