@@ -115,7 +115,9 @@ class Session:
         self._retired = self._ended = self._leaving = False
         self._open: dict[tuple[str, NodeConfig], asyncio.Task[Inbox]] = {}
         self._goodbyes: set[asyncio.Task[None]] = set()
-        self._connector: Connector | None = None
+        self._connectors: list[Connector] = []
+        """The last one is used; the others hold the jump hosts of earlier connections."""
+        self._made_by: dict[Inbox, Connector] = {}
         self._loop = asyncio.new_event_loop()
         self._loop.call_later(idle_s, self._end_if_idle)
         self._thread = threading.Thread(target=self._live, name="ludwig-upload", daemon=True)
@@ -205,6 +207,10 @@ class Session:
         task = self._open.get((name, node))
         if task is not None and _opened_inbox(task) is inbox:
             del self._open[name, node]
+        maker = self._made_by.pop(inbox, None)
+        if self._connectors and self._connectors[-1] is maker:
+            # Perhaps it is the jump host in between that has died.
+            self._connectors.append(maker.anew())
         self._close_later(inbox)
 
     def _opened(self, name: str, node: NodeConfig, again: bool) -> asyncio.Task[Inbox]:
@@ -224,11 +230,15 @@ class Session:
         from ludwig.client.inbox_sftp import SftpInbox
         from ludwig.client.ssh import Connector
 
-        self._connector = self._connector or Connector(self._ssh_config)
-        connection = await self._connector.connect(name, node, timeout_s=self._timeout_s)
-        return await SftpInbox.open(
+        if not self._connectors:
+            self._connectors.append(Connector(self._ssh_config))
+        connector = self._connectors[-1]
+        connection = await connector.connect(name, node, timeout_s=self._timeout_s)
+        inbox = await SftpInbox.open(
             f"node '{name}'", connection, node.inbox, timeout_s=self._timeout_s
         )
+        self._made_by[inbox] = connector
+        return inbox
 
     def _close_later(self, inbox: Inbox) -> None:
         task = self._loop.create_task(_close(inbox))
@@ -259,9 +269,8 @@ class Session:
 
     async def _stop(self) -> None:
         await asyncio.gather(*self._goodbyes, return_exceptions=True)
-        if self._connector is not None:
-            with contextlib.suppress(Exception):
-                await self._connector.close()
+        closing = (connector.close() for connector in self._connectors)
+        await asyncio.gather(*closing, return_exceptions=True)
         self._loop.stop()
 
     def _live(self) -> None:

@@ -98,6 +98,10 @@ class Connector:
         self._known_hosts: dict[tuple[_State, ...], SSHKnownHosts] = {}
         self._jumps: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
 
+    def anew(self) -> Connector:
+        """One that knows of no jump host yet."""
+        return Connector(self._ssh_config)
+
     @property
     def _config_files(self) -> list[Path]:
         """As they are now: a person may just have written one."""
