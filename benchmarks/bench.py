@@ -67,6 +67,16 @@ def of_results(text: str) -> Iterator[Row]:
         yield Row(f"results: {what}, {drive}", took, against, targets.get(what, ""))
 
 
+def of_submit(text: str) -> Iterator[Row]:
+    for name, cold, times, unchanged, ratio in (c for c in columns(text) if len(c) == 5):
+        if name.startswith("submitting"):
+            continue
+        yield Row(f"submit {name}, cold", f"{cold} s", f"{times} × serial sftp", "≤ 1.5 ×")
+        yield Row(f"submit {name}, unchanged", f"{unchanged} s", f"{ratio} × cold", "≤ 0.33 ×")
+    for middle, worst in re.findall(r"first line of the task: median (\d+ ms).*: (\d+ ms)", text):
+        yield Row("submit() → first line of the task", middle, f"worst {worst}", "≤ 100 ms")
+
+
 def of_idle(text: str) -> Iterator[Row]:
     for what, rest in re.findall(r"(?m)^(processor|memory|requests|threads) +(.+)$", text):
         figure, _, limit = rest.partition("(limit ")
@@ -114,6 +124,7 @@ BENCHMARKS = (
     Benchmark("latency", of_latency, quick=("--tries", "3", "--gaps", "40")),
     Benchmark("makespan", of_makespan, quick=("--seeds", "1", "--tasks", "100")),
     Benchmark("results", of_results, quick=("--runs", "1000", "--repeat", "1")),
+    Benchmark("submit", of_submit, quick=("--largest", "1000", "--rounds", "1")),
     Benchmark("idle", of_idle, quick=("20",)),
     Benchmark("drive", of_drive, quick=("--rounds", "2")),
     Benchmark("simulate", of_simulate, quick=("--quick",)),

@@ -89,6 +89,8 @@ def upload_data(
         if progress is not None:
             progress(done, plan.bytes)
 
+    if progress is not None and plan.bytes:
+        progress(0, plan.bytes)  # A large file takes a while to be the first that is done.
     for part in plan.parts:
         drive.upload(part.tree, part.path, files=part.files, progress=told, skip_same=True)
     return plan

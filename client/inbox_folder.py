@@ -1,6 +1,6 @@
 """An inbox that is a folder of this machine: for trying things out, and for a lab of one.
 
-Same names and the same guarantees as over SFTP; see `upload.Inbox`.
+Same names and the same guarantees as over SFTP; see `connections.Inbox`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIECE = 1 << 20
 
 
 class FolderInbox:
-    """See `upload.Inbox`."""
+    """See `connections.Inbox`."""
 
     def __init__(self, label: str, folder: Path) -> None:
         self._label = label
@@ -30,15 +30,17 @@ class FolderInbox:
 
     @classmethod
     async def open(cls, label: str, folder: Path) -> FolderInbox:
-        """The inbox with its folders, which are made when missing; the inbox itself is not."""
+        """The inbox in a folder, which must be there."""
         if not folder.is_dir():
             raise NodeError(f"{label}: there is no folder '{folder}' on this machine.")
+        return cls(label, folder)
+
+    async def prepare(self) -> None:
         for name in (layout.SOURCES, layout.TICKETS):
             try:
-                (folder / name).mkdir(exist_ok=True)
+                (self._folder / name).mkdir(exist_ok=True)
             except OSError as error:
-                raise NodeError(f"{label}: making '{folder / name}': {error.strerror}.") from error
-        return cls(label, folder)
+                raise self._error("making", name, error) from error
 
     async def size(self, path: str) -> int | None:
         try:

@@ -24,15 +24,18 @@ from ludwig.errors import NodeError, NodeUnreachable
 
 __all__ = ["SftpInbox"]
 
+FOLDERS = (layout.SOURCES, layout.TICKETS)
 PIECE = 1 << 20
 """Written at a time, as many requests in flight: large enough to fill a link with latency."""
 STALL_S = 60.0
 """How long one step (a request, a piece) may take: a hung disk does not stop SSH's keep-alive."""
+KEPT_S = 3.0
+"""How long a kept connection may take to show that it is alive, until a new one is made."""
 CLOSE_S = 2.0
 
 
 class SftpInbox:
-    """See `upload.Inbox`."""
+    """See `connections.Inbox`."""
 
     def __init__(
         self,
@@ -40,19 +43,22 @@ class SftpInbox:
         connection: asyncssh.SSHClientConnection,
         sftp: asyncssh.SFTPClient,
         folder: str,
+        timeout_s: float,
     ) -> None:
         self._label = label
         self._connection = connection
         self._sftp = sftp
         self._folder = folder
+        self._timeout_s = timeout_s
         self._modes: dict[str, int] = {}
         """Of the folders in the inbox."""
+        self._kept = False
 
     @classmethod
     async def open(
         cls, label: str, connection: asyncssh.SSHClientConnection, folder: str, *, timeout_s: float
     ) -> SftpInbox:
-        """Start SFTP, and make `sources/` and `tickets/` if they are missing."""
+        """Start SFTP, and look. Nothing is changed yet."""
         try:
             async with asyncio.timeout(timeout_s):
                 try:
@@ -62,17 +68,27 @@ class SftpInbox:
                         f"{label} accepts the login, but offers no SFTP: {error}. "
                         "Its sshd needs `Subsystem sftp internal-sftp`."
                     ) from error
-                inbox = cls(label, connection, sftp, folder)
-                await asyncio.gather(*map(inbox._make, (layout.SOURCES, layout.TICKETS)))
+                inbox = cls(label, connection, sftp, folder, timeout_s)
+                await asyncio.gather(*map(inbox._look, FOLDERS))
                 return inbox
         except TimeoutError as error:
             connection.abort()
-            raise NodeUnreachable(
-                f"{label} accepts the login, but SFTP does not answer within {timeout_s:g} s."
-            ) from error
+            raise _does_not_answer(label, timeout_s) from error
         except BaseException:
             connection.abort()
             raise
+
+    async def prepare(self) -> None:
+        timeout_s = KEPT_S if self._kept else self._timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._kept:
+                    await asyncio.gather(*map(self._look, FOLDERS))
+                await asyncio.gather(*map(self._make, set(FOLDERS).difference(self._modes)))
+        except TimeoutError as error:
+            self._connection.abort()
+            raise _does_not_answer(self._label, timeout_s) from error
+        self._kept = True
 
     async def size(self, path: str) -> int | None:
         async with self._explained("looking at", path), asyncio.timeout(STALL_S):
@@ -147,20 +163,25 @@ class SftpInbox:
         except asyncssh.SFTPOpUnsupported:
             await self._sftp.rename(source, target)
 
+    async def _look(self, name: str) -> None:
+        """Take note of a folder of the inbox, and whether it is there."""
+        self._modes.pop(name, None)
+        async with self._explained("looking at", name):
+            with contextlib.suppress(asyncssh.SFTPNoSuchFile):
+                found = await self._sftp.stat(self._at(name))
+                self._modes[name] = stat.S_IMODE(found.permissions or 0o755)
+
     async def _make(self, name: str) -> None:
-        """Make a folder of the inbox as accessible as the inbox is, if it is missing."""
+        """Make a folder of the inbox, as accessible as the inbox is."""
         path = self._at(name)
         async with self._explained("making", name):
-            try:
-                found = await self._sftp.stat(path)
-            except asyncssh.SFTPNoSuchFile:
-                inbox = await self._sftp.stat(self._folder)
-                mode = stat.S_IMODE(inbox.permissions or 0o755)
-                # Somebody else may have made it meanwhile; then it is theirs to open.
-                with contextlib.suppress(asyncssh.SFTPFailure):
-                    await self._sftp.mkdir(path)
-                    await self._sftp.chmod(path, mode)
-                found = await self._sftp.stat(path)
+            inbox = await self._sftp.stat(self._folder)
+            mode = stat.S_IMODE(inbox.permissions or 0o755)
+            # Somebody else may have made it meanwhile; then it is theirs to open.
+            with contextlib.suppress(asyncssh.SFTPFailure):
+                await self._sftp.mkdir(path)
+                await self._sftp.chmod(path, mode)
+            found = await self._sftp.stat(path)
         self._modes[name] = stat.S_IMODE(found.permissions or 0o755)
 
     def _at(self, path: str) -> str:
@@ -172,3 +193,9 @@ class SftpInbox:
             yield
         except (asyncssh.Error, OSError) as error:
             raise explain_sftp(self._label, doing, path, error) from error
+
+
+def _does_not_answer(label: str, timeout_s: float) -> NodeUnreachable:
+    return NodeUnreachable(
+        f"{label} accepts the login, but SFTP does not answer within {timeout_s:g} s."
+    )

@@ -13,12 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ludwig import errors
 from ludwig.config import LabConfig, NodeConfig, load_lab
 from ludwig.drive import Drive
 from ludwig.drives import check_format, open_drive
+
+if TYPE_CHECKING:
+    from ludwig.client.connections import Connections
 
 __all__ = ["AskPassword", "Lab", "can_ask", "in_notebook", "open_lab", "this_user"]
 
@@ -35,6 +38,16 @@ class Lab:
     closing: list[Callable[[], None]] = field(default_factory=list)
     """Called by `close`, last first: what a local lab has started."""
     local: bool = False
+    _connections: Connections | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def connections(self) -> Connections:
+        """To the nodes, kept open for a while after each use."""
+        if self._connections is None:
+            from ludwig.client.connections import Connections
+
+            self._connections = Connections()
+        return self._connections
 
     @property
     def nodes(self) -> Mapping[str, NodeConfig]:
@@ -49,9 +62,15 @@ class Lab:
         mount = self.drive.mount
         return str(mount / path) if mount is not None else f"{self.drive.where}/{path}"
 
+    def __getstate__(self) -> dict[str, object]:
+        """A copy, or one in another process, makes connections of its own."""
+        return {**self.__dict__, "_connections": None}
+
     def close(self) -> None:
         while self.closing:
             self.closing.pop()()
+        if self._connections is not None:
+            self._connections.close()
         self.drive.close()
 
     def __enter__(self) -> Self:

@@ -46,6 +46,8 @@ def known_as(configurations: Sequence[Configuration], registry: Registry) -> lis
     That is another one for a configuration of the old system which had lists where there are tuples
     now, or the other way round. Of several that would be one and the same, the first is meant.
     """
+    if not registry.imported:
+        return list(configurations)
     known = set(registry.names.values())
     imported = {registry.names[name] for name in registry.imported}
     taken = {one.hash for one in configurations}

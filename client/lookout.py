@@ -37,7 +37,7 @@ class Lookout:
 
     def __init__(self, lab: Lab, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._lab, self._drive, self._clock = lab, lab.drive, clock
-        self.observer = Observer(lab.drive, silent_s=lab.silent_s)
+        self.observer = Observer(lab.drive, silent_s=lab.silent_s, as_promised=True)
         self.problems: dict[str, str] = {}
         self._nodes_at: float | None = None
         self._views: dict[tuple[str, int], JobView] = {}

@@ -17,7 +17,14 @@ from typing import Any, Protocol
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -215,12 +222,19 @@ def make_transfer(progress: bool | None = None) -> Iterator[Callable[[str, int, 
     if progress is False or in_notebook() or not console.is_terminal:
         yield None
         return
-    columns = (TextColumn("sending {task.description}"), BarColumn(), DownloadColumn())
+    columns = (
+        TextColumn("sending {task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(compact=True),
+    )
     with Progress(*columns, console=console, transient=True) as bars:
         known: dict[str, TaskID] = {}
 
         def told(what: str, done: int, total: int) -> None:
             if what not in known:
+                for earlier in known.values():
+                    bars.update(earlier, visible=False)
                 known[what] = bars.add_task(what, total=total)
             bars.update(known[what], completed=done, total=total)
 

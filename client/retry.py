@@ -39,7 +39,7 @@ def retry(lab: Lab, project: str, number: int, *, tasks: Sequence[int] | None = 
     params = queue.read_params(lab.drive, old)
     needed = Counter(run.param_name for run in runs)
     nodes = {name: lab.nodes[name] for name in old.chunks if name in lab.nodes}
-    with Inboxes(nodes) as inboxes:
+    with Inboxes(nodes, connections=lab.connections) as inboxes:
         ready, warnings = connect(inboxes, nodes)
         have = inboxes.has_source(old.source)
         ready = [name for name in ready if name in have]

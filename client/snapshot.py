@@ -2,8 +2,8 @@
 
 Owns what is in the archive and under which name; `ignore.py` says what is left out, `contract.py`
 how the entry file is run. Nothing of the user's code is imported, and nothing is remembered
-between calls. "The same bytes" holds on every system with the same zlib; Windows has no executable
-bit, so scripts come out as 644 there.
+between calls (`source_cache.py` does that). "The same bytes" holds on every system with the same
+zlib; Windows has no executable bit, so scripts come out as 644 there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from ludwig.client.ignore import walk
 from ludwig.errors import UsageError
 from ludwig.model import Job
 
-__all__ = ["LARGE", "Source", "contract_of", "pack"]
+__all__ = ["FORMAT", "LARGE", "Source", "Tree", "contract_of", "find_tree", "pack", "pack_tree"]
+
+FORMAT = 1
+"""To be counted up when the same tree is to give other bytes."""
 
 LARGE = 50_000_000
 """Bytes above which a source is worth a warning."""
@@ -34,22 +37,15 @@ _GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
 
 @dataclass(frozen=True)
-class Source:
-    """What `pack` made."""
+class Tree:
+    """What is to be sent: found, named and checked, but not read."""
 
-    sha256: str
-    """Of the archive."""
-    archive: Path
     files: list[str]
     """Paths in the archive, sorted."""
     entry: str
     """The file that is run, as a path in the archive."""
     package: str
     """The name of the first source folder, for `<package>_runs`."""
-    bytes: int
-    """Of all files, before they are packed."""
-    largest: list[tuple[str, int]]
-    """The five largest files, when all together are above `LARGE`; else empty."""
     paths: dict[str, Path]
     """Where on this machine each file of the archive is from."""
 
@@ -61,6 +57,36 @@ class Source:
                 return file.read()
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             raise UsageError(f"Entry file '{self.entry}' cannot be read: {error}.") from error
+
+    def packed_as(self, sha256: str, archive: Path, sizes: dict[str, int] | None = None) -> Source:
+        """The source that this tree is in an archive; `sizes` by the files themselves."""
+        if sizes is None:
+            sizes = {name: path.stat().st_size for name, path in self.paths.items()}
+        total = sum(sizes.values())
+        largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:5]
+        return Source(
+            sha256=sha256,
+            archive=archive,
+            files=self.files,
+            entry=self.entry,
+            package=self.package,
+            bytes=total,
+            largest=largest if total > LARGE else [],
+            paths=self.paths,
+        )
+
+
+@dataclass(frozen=True)
+class Source(Tree):
+    """What `pack` made."""
+
+    sha256: str
+    """Of the archive."""
+    archive: Path
+    bytes: int
+    """Of all files, before they are packed."""
+    largest: list[tuple[str, int]]
+    """The five largest files, when all together are above `LARGE`; else empty."""
 
     @classmethod
     def of_job(cls, job: Job) -> Source:
@@ -85,7 +111,14 @@ def pack(
     extra_ps: Sequence[Path] = (),
     out: Path,
 ) -> Source:
-    """Pack source folders (and single files) into `<out>/<sha256>.tar.gz`.
+    """`find_tree`, and `pack_tree` what was found."""
+    return pack_tree(find_tree(src_ps, root=root, entry=entry, extra_ps=extra_ps), out=out)
+
+
+def find_tree(
+    src_ps: Sequence[Path], *, root: Path, entry: str, extra_ps: Sequence[Path] = ()
+) -> Tree:
+    """The files of source folders (and single files), under the names they will have.
 
     Paths are relative to `root`, the project's folder. A folder goes under its own name, `root`
     itself (`Path(".")`) to the top. `entry` is looked for in `root`, and comes along from there
@@ -102,20 +135,14 @@ def pack(
         _collect(path, root, package, paths)
     entry = _find_entry(entry, root, sources, paths)
     names = sorted(paths)
+    return Tree(names, entry, package, {name: paths[name] for name in names})
+
+
+def pack_tree(tree: Tree, *, out: Path) -> Source:
+    """Pack it into `<out>/<sha256>.tar.gz`. `UsageError` for a file that cannot be read."""
     out.mkdir(parents=True, exist_ok=True)
-    sha256, archive, sizes = _write(names, paths, out)
-    total = sum(sizes.values())
-    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:5]
-    return Source(
-        sha256=sha256,
-        archive=archive,
-        files=names,
-        entry=entry,
-        package=package,
-        bytes=total,
-        largest=largest if total > LARGE else [],
-        paths={name: paths[name] for name in names},
-    )
+    sha256, archive, sizes = _write(tree.files, tree.paths, out)
+    return tree.packed_as(sha256, archive, sizes)
 
 
 def _existing(path: Path, root: Path) -> Path:

@@ -33,6 +33,8 @@ __all__ = ["Connector", "close_connection"]
 KEEPALIVE_S, KEEPALIVE_COUNT = 5, 3
 JUMPS_MAX = 8
 CLOSE_S = 2.0
+_State = tuple[Path, int, int]
+"""A file, its size and its time."""
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 
 
@@ -92,11 +94,21 @@ class Connector:
     """Makes connections. All calls from one event loop."""
 
     def __init__(self, ssh_config: Path | None = None) -> None:
-        system = Path("/etc/ssh/ssh_config")
-        files = [ssh_config] if ssh_config else [Path("~/.ssh/config").expanduser(), system]
-        self._config_files = [file for file in files if ssh_config or os.access(file, os.R_OK)]
-        self._known_hosts: dict[tuple[Path, ...], SSHKnownHosts] = {}
+        self._ssh_config = ssh_config
+        self._known_hosts: dict[tuple[_State, ...], SSHKnownHosts] = {}
         self._jumps: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
+
+    def anew(self) -> Connector:
+        """One that knows of no jump host yet."""
+        return Connector(self._ssh_config)
+
+    @property
+    def _config_files(self) -> list[Path]:
+        """As they are now: a person may just have written one."""
+        if self._ssh_config:
+            return [self._ssh_config]
+        files = [Path("~/.ssh/config").expanduser(), Path("/etc/ssh/ssh_config")]
+        return [file for file in files if os.access(file, os.R_OK)]
 
     async def connect(
         self, name: str, node: NodeConfig, *, timeout_s: float
@@ -237,9 +249,12 @@ class Connector:
         return route
 
     def _read_known_hosts(self, files: list[Path]) -> SSHKnownHosts:
-        known = self._known_hosts.get(tuple(files))
+        """Once for all nodes, and again when one of the files has changed."""
+        states = tuple(map(_state, files))
+        known = self._known_hosts.get(states)
         if known is None:
-            known = self._known_hosts[tuple(files)] = SSHKnownHosts()
+            known = SSHKnownHosts()
+            self._known_hosts = {states: known}
             for file in files:
                 with contextlib.suppress(OSError):
                     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -256,6 +271,14 @@ async def close_connection(connection: asyncssh.SSHClientConnection) -> None:
             await connection.wait_closed()
     except TimeoutError:
         connection.abort()
+
+
+def _state(file: Path) -> _State:
+    try:
+        facts = file.stat()
+    except OSError:
+        return (file, 0, 0)
+    return (file, facts.st_size, facts.st_mtime_ns)
 
 
 def _home(text: str) -> Path:

@@ -27,7 +27,8 @@ from ludwig.client.nodes_choice import choose_nodes
 from ludwig.client.provenance import origin_of, with_git
 from ludwig.client.publish_job import Code, publish
 from ludwig.client.retry import retry
-from ludwig.client.snapshot import Source, pack
+from ludwig.client.snapshot import Source, find_tree
+from ludwig.client.source_cache import SourceCache
 from ludwig.client.submission import Submission, Submitted
 from ludwig.client.upload import Inboxes
 from ludwig.drive import Drive
@@ -50,30 +51,34 @@ def submit(
     layout.check_project(project)
     submission.check()
     configurations = sweep.check_params(submission.param2val_list)
-    with tempfile.TemporaryDirectory(prefix="ludwig-") as temporary:
-        source = pack(
-            submission.src_ps,
-            root=submission.root,
-            entry=submission.run_f_name,
-            extra_ps=submission.extra_ps,
-            out=Path(temporary),
-        )
-        contract = contract_of(source.entry_text, name=source.entry)
-        code = Code(source.sha256, source.entry, source.package, contract)
-        plan = data.check_data(project, submission.data_ps, root=submission.root)
+    tree = find_tree(
+        submission.src_ps,
+        root=submission.root,
+        entry=submission.run_f_name,
+        extra_ps=submission.extra_ps,
+    )
+    contract = contract_of(tree.entry_text, name=tree.entry)
+    plan = data.check_data(project, submission.data_ps, root=submission.root)
+    chosen = choose_nodes(lab, worker=submission.worker, nodes=submission.nodes)
+    with (
+        Inboxes(chosen, connections=lab.connections) as inboxes,
+        tempfile.TemporaryDirectory(prefix="ludwig-") as temporary,
+    ):
+        # What a user may have got wrong is known by now. The nodes answer while we pack.
+        inboxes.begin()
         _check_drive(lab.drive)
-        chosen = choose_nodes(lab, worker=submission.worker, nodes=submission.nodes)
-        with Inboxes(chosen) as inboxes:
-            hosts, warnings = connect(inboxes, chosen)
-            warnings = [*_size_warning(source), *warnings]
-            if test:
-                count = len(configurations) * submission.reps
-                return Submitted(project, None, count, tuple(hosts), tuple(warnings))
-            lab.drive.make_folders(layout.project_files(project).runs)
-            data.upload_data(lab.drive, project, plan, _told(progress, "data"))
-            hosts, left_out = send_source(inboxes, source, hosts, progress)
-            order = _Order(lab, project, submission, inboxes, hosts, [*warnings, *left_out])
-            return order.place(configurations, code, source)
+        source = SourceCache().pack(tree, out=Path(temporary))
+        code = Code(source.sha256, source.entry, source.package, contract)
+        hosts, warnings = connect(inboxes, chosen)
+        warnings = [*_size_warning(source), *warnings]
+        if test:
+            count = len(configurations) * submission.reps
+            return Submitted(project, None, count, tuple(hosts), tuple(warnings))
+        lab.drive.make_folders(layout.project_files(project).runs)
+        data.upload_data(lab.drive, project, plan, _told(progress, "data"))
+        hosts, left_out = send_source(inboxes, source, hosts, progress)
+        order = _Order(lab, project, submission, inboxes, hosts, [*warnings, *left_out])
+        return order.place(configurations, code, source)
 
 
 class _Order:

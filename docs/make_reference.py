@@ -64,8 +64,8 @@ USER_ENVIRONMENT = {
     "LUDWIG_CONFIG": "the lab's file, wherever you are",
     "LUDWIG_NODES": "only these nodes, separated by commas; without a file, their names",
     "LUDWIG_SMB_PASSWORD": "your password on the file server",
-    "LUDWIG_CACHE": "where results that were read are kept",
-    "LUDWIG_CACHE_BYTES": "how much of them, 2 GB if not set",
+    "LUDWIG_CACHE": "where results that were read and sources that were packed are kept",
+    "LUDWIG_CACHE_BYTES": "how much of the results, 2 GB if not set",
     "LUDWIG_DEBUG": "show tracebacks, as `--debug` does; an agent logs more",
     "LUDWIG_WORKER_CONFIG": "an agent's file, as `--config`",
 }

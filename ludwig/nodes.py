@@ -18,6 +18,8 @@ __all__ = ["Observer", "Sighting", "last_counter", "write_beat"]
 
 GAP = 0.25
 """The share of `silent_s` that counts, at most, between two looks."""
+BEATS_MISSED = 4
+"""An agent beats so many times in the seconds it may be silent, unless it is told otherwise."""
 
 
 def write_beat(drive: Drive, beat: Beat) -> None:
@@ -75,11 +77,16 @@ class Sighting:
 
 
 class Observer:
-    """Watches the heartbeats of all nodes. Costs one listing a look, and a read per new beat."""
+    """Watches the heartbeats of all nodes. Costs one listing a look, and a read per new beat.
 
-    def __init__(self, drive: Drive, *, silent_s: float) -> None:
+    `as_promised` is for those who only look: a node is silent when it misses the beats that it
+    promised itself (`Beat.every_s`), whatever `silent_s` its lab was given.
+    """
+
+    def __init__(self, drive: Drive, *, silent_s: float, as_promised: bool = False) -> None:
         self._drive = drive
         self.silent_s = silent_s
+        self._as_promised = as_promised
         self.nodes: dict[str, Sighting] = {}
         self._looked: float | None = None
         self._holders: dict[tuple[str, int, int, int], tuple[str, RunningAttempt]] | None = None
@@ -156,7 +163,12 @@ class Observer:
         Use `first_look` to start its time.
         """
         seen = self.nodes.get(host)
-        return seen is not None and seen.silent_for(now) >= self.silent_s
+        return seen is not None and seen.silent_for(now) >= self._patience(seen)
+
+    def _patience(self, seen: Sighting) -> float:
+        if self._as_promised and seen.beat is not None and seen.beat.every_s > 0:
+            return seen.beat.every_s * BEATS_MISSED
+        return self.silent_s
 
     def first_look(self, hosts: Iterable[str], now: float) -> None:
         """Start the clock for nodes that have never been seen."""

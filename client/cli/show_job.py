@@ -174,7 +174,7 @@ def _tasks_table(rows: Sequence[TaskStatus]) -> Table:
             row.node,
             str(row.attempt or ""),
             row.param_name,
-            " ".join(row.why.split()),
+            "" if row.why == f"on {row.node}" else " ".join(row.why.split()),
         )
     return table
 

@@ -18,6 +18,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ludwig import errors
@@ -247,12 +248,12 @@ class FolderDrive(Drive):
                 self.make_folders(join(path, folder))
                 made.add(folder)
             with _translate("uploading", target):
-                source = tree / name
-                size = source.stat().st_size
-                if not (skip_same and same_file(source, Path(self._real(target)))):
-                    copy_file(source, Path(self._real(target)), whole=skip_same)
-            if progress is not None:
-                progress(name, size)
+                source, copied = tree / name, _telling(progress, name)
+                if skip_same and same_file(source, Path(self._real(target))):
+                    if copied is not None:
+                        copied(source.stat().st_size)
+                else:
+                    copy_file(source, Path(self._real(target)), whole=skip_same, copied=copied)
 
     def download(
         self,
@@ -268,9 +269,7 @@ class FolderDrive(Drive):
                 self._real(name)  # refuses what must not be a path here either
                 source, target = Path(self._real(join(path, name))), tree / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                copy_file(source, target, whole=False)
-                if progress is not None:
-                    progress(name, target.stat().st_size)
+                copy_file(source, target, whole=False, copied=_telling(progress, name))
 
     def close(self) -> None:
         self._real_root = None
@@ -317,6 +316,10 @@ class FolderDrive(Drive):
 
     def _writable(self) -> bool:
         return os.access(self._root, os.W_OK)
+
+
+def _telling(progress: Progress | None, name: str) -> Callable[[int], None] | None:
+    return partial(progress, name) if progress is not None else None
 
 
 @contextlib.contextmanager

@@ -6,10 +6,9 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ludwig.errors import NotFound
@@ -92,15 +91,20 @@ def open_file(path: Path | str, flags: int) -> int:
         raise OSError(errno.EAGAIN, reason) from error
 
 
-def copy_file(source: Path, target: Path, *, whole: bool) -> None:
-    """Copy a file; with `whole`, it appears complete and with its time, or not at all."""
+def copy_file(
+    source: Path, target: Path, *, whole: bool, copied: Callable[[int], None] | None = None
+) -> None:
+    """Copy a file; with `whole`, it appears complete and with its time, or not at all.
+
+    `copied` is told the number of bytes after each part, also if that is nothing.
+    """
     if not whole:
-        _copy(source, target, os.O_TRUNC)
+        _copy(source, target, os.O_TRUNC, copied)
         return
     temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
         facts = source.stat()
-        _copy(source, temporary, os.O_EXCL)
+        _copy(source, temporary, os.O_EXCL, copied)
         os.utime(temporary, ns=(facts.st_atime_ns, facts.st_mtime_ns))
         os.replace(temporary, target)
     except BaseException:
@@ -109,10 +113,15 @@ def copy_file(source: Path, target: Path, *, whole: bool) -> None:
         raise
 
 
-def _copy(source: Path, target: Path, how: int) -> None:
+def _copy(source: Path, target: Path, how: int, copied: Callable[[int], None] | None) -> None:
     """Neither end may be a link: whoever made it decides what it points to."""
     incoming = open_file(source, os.O_RDONLY | _NOFOLLOW)
     with os.fdopen(incoming, "rb", buffering=0) as content:
         flags = os.O_WRONLY | os.O_CREAT | how | _NOFOLLOW
         with os.fdopen(open_file(target, flags), "wb") as copy:  # buffered: writes all
-            shutil.copyfileobj(content, copy, _PART)
+            part = None
+            while part != b"":
+                part = content.read(_PART)
+                copy.write(part)
+                if copied is not None:
+                    copied(len(part))

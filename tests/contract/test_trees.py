@@ -63,6 +63,14 @@ def test_there_and_back(
     assert dict(down) == sizes
 
 
+def test_a_long_file_is_told_of_in_parts(drive: Drive, tree: Path) -> None:
+    make_tree(tree)
+    parts: list[int] = []
+    drive.upload(tree, "data", files=["long.bin"], progress=lambda name, count: parts.append(count))
+    assert sum(parts) == len(LONG)
+    assert len([count for count in parts if count]) > 1
+
+
 def test_some_files_only(drive: Drive, place_folder: Path, tree: Path, tmp_path: Path) -> None:
     make_tree(tree)
     wanted = ["long.bin", "sub3/deep/file 3.txt", "empty"]

@@ -141,6 +141,7 @@ def test_status_for_people(lab: FakeLab) -> None:
     assert "1/6  1 running, 3 queued, 1 failed" in mine and "bob" not in mine
     assert "bob" in good(lab, "status", "--all")
     page = good(lab, "status", "1")
+    assert "on hoff" not in page.partition("TASK")[2].partition("queued")[0], "NODE says so"
     for words in (
         "Job 1 of trees: running – 1 running, 3 queued, 1 done, 1 failed (6 tasks)",
         "from laptop:/home/ana/trees",

@@ -29,6 +29,18 @@ WAIT = """
 from ludwig import Client
 print(Client("trees").job(1).wait())
 """
+SUBMIT = """
+import time
+from ludwig import Client
+from ludwig.drives import trees
+plain = trees.open_file
+def slow(path, flags, *more):
+    if ".tmp-" in str(path) and "corpora" in str(path):
+        time.sleep(0.7)  # a slow drive
+    return plain(path, flags, *more)
+trees.open_file = slow
+print(Client("trees").submit(["src"], ["corpora"], [{"lr": 1}]))
+"""
 
 
 @pytest.fixture
@@ -72,6 +84,24 @@ def test_the_bar_of_wait(lab: FakeLab) -> None:
             lab.end(job, task)
         screen = terminal.wait_for("8/8", "job 1 of trees: 7 done, 1 failed", "exit status 0")
         assert screen.count("━") > 10
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_the_bar_of_data_on_its_way(lab: FakeLab, width: int) -> None:
+    (lab.home / "src").mkdir()
+    (lab.home / "src" / "model.py").write_text("LAYERS = 2\n")
+    (lab.home / "run.py").write_text("def main(param2val):\n    return []\n")
+    (lab.home / "corpora").mkdir()
+    for number in range(4):
+        (lab.home / "corpora" / f"words{number}.txt").write_bytes(bytes(3_000_000))
+    command = [sys.executable, "-c", SUBMIT]
+    with Terminal(command, cwd=lab.home, env=lab.environment, width=width) as terminal:
+        for words in ("0.0/12.0 MB", "6.0/12.0 MB"):
+            (line,) = terminal.wait_for(words).splitlines()
+            assert line.startswith("sending data ━") and len(line) <= width
+            assert "-:--" in line or "00:0" in line, "how long it will take"
+        screen = terminal.wait_for("exit status 0")
+    assert screen.splitlines() == ["<job 1 of trees>", "", "exit status 0"], "the bar is gone"
 
 
 def test_the_drive_goes_away_and_comes_back(lab: FakeLab) -> None:
@@ -178,7 +208,7 @@ def test_status_in_80_columns(lab: FakeLab) -> None:
         for words in (
             "Job 1 of trees: running – 1 running, 5 queued, 2 done (8 tasks)",
             "git diff refs/ludwig/1",
-            "    3  running  hoff    1  param_003      on hoff",
+            "    3  running  hoff    1  param_003\n",
             "5–8  hebb cannot (refused: the interpreter",
             "Refused by hebb",
         ):

@@ -1,5 +1,7 @@
 """Uploading to real, chroot-jailed SFTP accounts, and everything SSH may refuse."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import hashlib
@@ -15,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ludwig.client.connections import Connections
 from ludwig.client.upload import Inboxes
 from ludwig.config import NodeConfig
 from ludwig.errors import (
@@ -378,7 +381,7 @@ def test_a_broken_ssh_config_is_named_with_its_line(ssh_home: SshHome) -> None:
 
 
 def test_through_a_jump_host(
-    sftp_server: MakeServer, ssh_home: SshHome, jump_host: "Jump", archive: tuple[str, Path]
+    sftp_server: MakeServer, ssh_home: SshHome, jump_host: Jump, archive: tuple[str, Path]
 ) -> None:
     names = ["hoff", "hebb"]
     servers = [sftp_server(name) for name in names]
@@ -396,7 +399,7 @@ def test_through_a_jump_host(
 
 
 def test_a_jump_host_is_checked_too(
-    sftp_server: MakeServer, ssh_home: SshHome, jump_host: "Jump"
+    sftp_server: MakeServer, ssh_home: SshHome, jump_host: Jump
 ) -> None:
     server = sftp_server("hoff")
     text = config(ssh_home).replace("    HostName", "    ProxyJump gate\n    HostName", 1)
@@ -600,6 +603,37 @@ def test_inside_a_running_event_loop(sftp_server: MakeServer) -> None:
             return inboxes.tickets("hoff")
 
     assert asyncio.run(cell()) == ["trees-0001.json"]
+
+
+def test_a_jump_host_that_went_silent_is_not_asked_again(
+    sftp_server: MakeServer,
+    jump_host: Jump,
+    ssh_home: SshHome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a laptop has slept: the kept connections to gate and node are both dead."""
+    monkeypatch.setattr("ludwig.client.inbox_sftp.KEPT_S", 0.5)
+    monkeypatch.setattr("ludwig.client.ssh.CLOSE_S", 0.2)
+    sftp_server("hoff")
+    ssh_home.config.write_text(
+        ssh_home.config.read_text().replace("Host hoff\n", "Host hoff\n    ProxyJump gate\n")
+        + jump_host.stanza
+    )
+    connections = Connections(connect_timeout_s=5)
+    with Inboxes(node("hoff"), connections=connections) as inboxes:
+        assert inboxes.connect() == {"hoff": None}
+    silent = psutil.Process(jump_host.daemon.pid).children(recursive=True)
+    assert silent
+    for process in silent:
+        process.suspend()
+    try:
+        with Inboxes(node("hoff"), connections=connections) as inboxes:
+            inboxes.begin()
+            assert inboxes.connect() == {"hoff": None}
+    finally:
+        for process in silent:
+            process.resume()
+        connections.close()
 
 
 def test_closing_ends_the_thread_and_using_it_again_reconnects(sftp_server: MakeServer) -> None:

@@ -1,5 +1,6 @@
 """`Job` and `Client`: waiting, logs, cancelling, and what is said when something is wrong."""
 
+import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -214,6 +215,18 @@ def test_a_client_makes_its_project(lab: FakeLab) -> None:
     with pytest.raises(errors.NameNotAllowed):
         Client("a/b", lab=lab.lab)
     assert Client("trees", lab=lab.lab).jobs() == []
+
+
+def test_a_job_can_be_put_away(lab: FakeLab) -> None:
+    """As people do with pickle or joblib, after a submission that left connections behind."""
+    (lab.home / "src").mkdir()
+    (lab.home / "src" / "model.py").write_text("LAYERS = 2\n")
+    (lab.home / "run.py").write_text("def main(param2val):\n    return []\n")
+    with Client("trees", lab=lab.lab) as client:
+        job = client.submit(["src"], root=lab.home)
+        again: Job = pickle.loads(pickle.dumps(job))
+        assert again.status().total == 1
+        assert client.lab.connections is not again.lab.connections
 
 
 def test_job_by_number(lab: FakeLab) -> None:

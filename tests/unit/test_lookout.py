@@ -98,6 +98,21 @@ def test_age_is_by_the_servers_clock_whatever_ours_says(lab: FakeLab) -> None:
     assert states == {"hoff": "idle", "hebb": "silent"}
 
 
+def test_a_node_is_judged_by_the_beats_it_promised_itself(lab: FakeLab) -> None:
+    """The lab's agents were given another `node_silent_s` than this client (60 s)."""
+    lab.beat("hoff", age=100.0, every_s=60.0)
+    lab.beat("hebb", age=30.0, every_s=5.0)
+    states = {node.host: node.state for node in Lookout(lab.lab).nodes()}
+    assert states == {"hoff": "idle", "hebb": "silent"}
+
+
+def test_a_beat_that_promises_nothing_is_judged_by_the_clients_own_patience(lab: FakeLab) -> None:
+    lab.beat("hoff", age=50.0, every_s=0.0)
+    lab.beat("hebb", age=70.0, every_s=-1.0)
+    states = {node.host: node.state for node in Lookout(lab.lab).nodes()}
+    assert states == {"hoff": "idle", "hebb": "silent"}
+
+
 def test_a_user_who_may_not_write_compares_nodes_with_each_other(lab: FakeLab) -> None:
     lab.beat("hoff")
     lab.beat("hebb", age=100)

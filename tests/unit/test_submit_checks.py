@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ludwig import errors
 from ludwig.client import Client
+from ludwig.config import NodeConfig
 from ludwig.drive import Usage
 from ludwig.drives.folder import FolderDrive
 from tests.fakelab import FakeLab
@@ -88,3 +93,55 @@ def test_a_name_that_cannot_be_a_projects(lab: FakeLab) -> None:
     with pytest.raises(errors.NameNotAllowed):
         Client("../birds", lab=lab.lab)
     assert everything(lab) == before
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A node that accepts connections, and then says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        yield server
+
+
+@pytest.fixture
+def client(lab: FakeLab, silent: socket.socket) -> Iterator[Client]:
+    """Of a lab in which one node does not answer."""
+    dead = NodeConfig(address=f"127.0.0.1:{silent.getsockname()[1]}")
+    made = lab.lab
+    made.config = replace(made.config, nodes={**made.nodes, "dead": dead})
+    with Client("trees", lab=made) as client:
+        yield client
+
+
+def test_a_mistake_is_told_before_any_node_is_called(
+    lab: FakeLab, client: Client, silent: socket.socket
+) -> None:
+    mistakes: list[dict[str, Any]] = [
+        {"run_f_name": "start.py"},
+        {"data_ps": ["nowhere"]},
+        {"nodes": ["hebbb"]},
+    ]
+    for mistake in mistakes:
+        with pytest.raises(errors.UsageError):
+            client.submit(**{"src_ps": ["src"], "root": lab.home, **mistake})
+    with pytest.raises(TimeoutError):
+        silent.accept()
+
+
+def test_a_full_drive_is_told_without_waiting_for_a_dead_node(
+    lab: FakeLab, client: Client, silent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent.settimeout(10)
+    calls: list[socket.socket] = []
+
+    def usage(drive: FolderDrive) -> Usage:
+        calls.append(silent.accept()[0])
+        return Usage(total=1000, free=95)
+
+    monkeypatch.setattr(FolderDrive, "usage", usage)
+    with pytest.raises(errors.SubmitError, match="full"):
+        client.submit(src_ps=["src"], root=lab.home)
+    begun = time.monotonic()
+    client.close()
+    assert time.monotonic() - begun < 4
+    calls[0].close()
