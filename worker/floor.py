@@ -94,6 +94,8 @@ class Floor:
         if held.assignment is not None and held.assignment.gpus:
             self._on_gpu_freed()
         self._judge(held, ending)
+        if ending.ok:
+            self._nursery.ended(held.open_job.key, ending.seconds, now)
         note(
             log,
             "exited",

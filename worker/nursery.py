@@ -1,8 +1,8 @@
 """Interpreters that are kept warm, for jobs whose tasks come thick and fast.
 
 Starting Python takes longer than many a task; a fork of an interpreter that has just started takes
-a fraction. So when the tasks of a job follow each other closely on this node, one interpreter of
-that job (its Python, its environment, its account) is kept waiting, and tasks are forks of it
+a fraction. So when a task of a job was over at once and the next follows, one interpreter of that
+job (its Python, its environment, its account) is kept waiting, and tasks are forks of it
 (`warm.py`). It has loaded nothing but itself and serves for a minute at most, so that what is
 installed or changed meanwhile is soon seen. Whatever is unusual is started the ordinary way.
 
@@ -32,8 +32,8 @@ __all__ = ["Kind", "Nursery"]
 
 log = logging.getLogger(__name__)
 
-CLOSE_S = 2.0
-"""Starts of one kind that are no further apart are worth a warm interpreter."""
+SHORT_S = 2.0
+"""What took no longer, and was followed by the next no later, is worth a warm interpreter."""
 SERVES_S = 60.0
 COMES_UP_S = 20.0
 ANSWER_S = 2.0
@@ -70,7 +70,7 @@ class Warm:
         """Whether it has served long enough, waits in vain, or never came up."""
         if not self.is_ready():
             return now - self.born > COMES_UP_S or self.process.poll() is not None
-        return now - self.born > SERVES_S or now - self.used > CLOSE_S
+        return now - self.born > SERVES_S or now - self.used > SHORT_S
 
     def fork(self, request: bytes, descriptor: int) -> int:
         """The pid of the new process. Whatever goes wrong is an `OSError`."""
@@ -98,7 +98,8 @@ class Warm:
 class Nursery:
     def __init__(self) -> None:
         self._warm: dict[Kind, Warm] = {}
-        self._started: dict[Kind, float] = {}
+        self._short: dict[str, float] = {}
+        """When a short attempt of a job last ended here."""
         self._hopeless: dict[Kind, float] = {}
         """Since when it is known that an interpreter cannot be kept warm."""
         self._ending: list[subprocess.Popen[bytes]] = []
@@ -121,12 +122,11 @@ class Nursery:
         """
         now = time.monotonic()
         self.tidy(now)
-        before, self._started[kind] = self._started.get(kind), now
         if not sys.platform.startswith("linux") or len(os.fsencode(mark[1])) > ROOM:
             return None
         warm = self._warm.get(kind)
         if warm is None:
-            if before is not None and now - before <= CLOSE_S and kind not in self._hopeless:
+            if kind.job in self._short and kind not in self._hopeless:
                 self._hatch(kind, how, mark[0], now)
             return None
         if not warm.is_ready():
@@ -141,6 +141,11 @@ class Nursery:
             self._hopeless[kind] = now
             warm.kill()
             raise
+
+    def ended(self, job: str, seconds: float, now: float) -> None:
+        """An attempt of a job came to its end by itself. Only short ones are worth anything."""
+        if seconds <= SHORT_S:
+            self._short[job] = now
 
     def _hatch(self, kind: Kind, how: Mapping[str, Any], name: str, now: float) -> None:
         """Start an interpreter that waits. Should it not come up, attempts start without it."""
@@ -175,7 +180,7 @@ class Nursery:
                     self._hopeless[kind] = now
                 del self._warm[kind]
                 self._end(warm)
-        self._started = {k: at for k, at in self._started.items() if now - at <= CLOSE_S}
+        self._short = {job: at for job, at in self._short.items() if now - at <= SHORT_S}
         self._hopeless = {k: at for k, at in self._hopeless.items() if now - at <= SERVES_S}
         self._ending = [process for process in self._ending if process.poll() is None]
 

@@ -32,11 +32,12 @@ def only(nursery: Nursery) -> Warm:
     return warm
 
 
-def test_tasks_that_follow_each_other_closely_are_forks(tmp_path: Path) -> None:
+def test_short_tasks_that_follow_each_other_closely_are_forks(tmp_path: Path) -> None:
     nursery = Attempt.nursery = Nursery()
     try:
         assert Attempt(tmp_path, {"run.py": PRINT}, number=1).run().ok
-        assert not nursery._warm  # one start says nothing
+        nursery.ended("trees/1", 0.1, time.monotonic())
+        assert not nursery._warm  # it takes another
         assert Attempt(tmp_path, {"run.py": PRINT}, number=2).run().ok
         warm = only(nursery)
         wait_until(warm.is_ready)
@@ -57,9 +58,9 @@ def test_tasks_that_follow_each_other_closely_are_forks(tmp_path: Path) -> None:
 def test_tasks_that_take_their_time_are_started_afresh(tmp_path: Path) -> None:
     nursery = Attempt.nursery = Nursery()
     try:
-        for number in (1, 2, 3):
-            assert Attempt(tmp_path, {"run.py": PRINT}, number=number).run().ok
-            nursery._started = {k: at - 60 for k, at in nursery._started.items()}
+        for number, (seconds, ago) in enumerate([(60.0, 0.0), (0.1, 60.0), (60.0, 60.0)]):
+            nursery.ended("trees/1", seconds, time.monotonic() - ago)
+            assert Attempt(tmp_path, {"run.py": PRINT}, number=number + 1).run().ok
         assert not nursery._warm
     finally:
         nursery.close()
@@ -102,7 +103,7 @@ def test_a_warm_interpreter_of_another_environment_is_not_used(
 def test_it_goes_when_it_has_waited_or_served_long_enough(
     tmp_path: Path, eager: EagerNursery
 ) -> None:
-    for change in ({"used": -module.CLOSE_S - 1}, {"born": -module.SERVES_S - 1}):
+    for change in ({"used": -module.SHORT_S - 1}, {"born": -module.SERVES_S - 1}):
         assert Attempt(tmp_path, {"run.py": ""}, number=len(str(change))).run().ok
         warm = only(eager)
         now = time.monotonic()
@@ -187,6 +188,7 @@ def test_an_interpreter_that_cannot_be_kept_warm_is_not_tried_for_ever(tmp_path:
         for number in range(1, 5):
             attempt = Attempt(tmp_path, {"run.py": ""}, number=number, python=str(bad))
             assert attempt.run().ok
+            nursery.ended("trees/1", 0.1, time.monotonic())
             if nursery._warm:
                 only(nursery).process.wait(timeout=10)
         assert nursery._hopeless
