@@ -8,7 +8,7 @@ here, and agents act on the same words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +23,6 @@ __all__ = [
     "TaskStatus",
     "abandoned_stops",
     "after_failure",
-    "claimable",
     "counts",
     "job_state",
     "left_over",
@@ -259,36 +258,6 @@ def job_state(numbers: Mapping[TaskState, int]) -> TaskState:
 
 
 # --- what a node does --------------------------------------------------------------------------
-
-
-def claimable(view: JobView, host: str, *, skip: Container[int] = ()) -> Iterator[int]:
-    """Tasks that were never claimed, in the order in which `host` should try them.
-
-    Home first, from the front; then the node with the most left, from the back, so that helper and
-    home meet as late as possible.
-    """
-    job = view.job
-
-    def open_tasks(home: str) -> Iterator[int]:
-        for task in job.chunks[home].tasks if home in job.chunks else ():
-            number = task.task
-            if not (
-                number in view.claims
-                or number in view.done
-                or number in skip
-                or view.stopped(number)
-            ):
-                yield number
-
-    yield from open_tasks(host)
-    if not job.balance:
-        return
-    left = {home: list(open_tasks(home)) for home in job.chunks if home != host}
-    while left:
-        home = max(left, key=lambda name: (len(left[name]), name))
-        if not left[home]:
-            return
-        yield left[home].pop()
 
 
 def left_over(view: JobView, observer: Observer, host: str, now: float) -> Iterator[int]:

@@ -1,8 +1,8 @@
 """What the drive says of one job right now, read with few requests.
 
-A `JobView` lists (claims, ends, stop files, refusals) and reads each node's event file from where
-it left off; so the cost grows with the nodes, not with the tasks. Decides nothing: `states.py`
-does.
+A `JobView` lists (claims, ends, stop files, refusals) and reads those event files that have grown,
+each from where it left off; so the cost grows with the nodes that have something to tell, not with
+the tasks. Decides nothing: `states.py` does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ludwig import codec, errors, layout, queue, records
-from ludwig.drive import Drive
+from ludwig.drive import Drive, Entry
 from ludwig.model import Claim, Done, Event, Job, Refusal
 
 __all__ = ["JobView"]
@@ -46,6 +46,18 @@ class JobView:
         """When (by our clock) an attempt was first seen whose claim does not say whose it is."""
         self.problems: dict[str, str] = {}
         """path → what is wrong with it."""
+        self.there = True
+        """Whether `job.json` was in the job's folder at the last look at the stops."""
+
+    def get_to_know(self) -> None:
+        """A first look, before anything is claimed: a job that nobody has begun has no story to
+        read, though every node has an event file by then."""
+        self.look_at_ends()
+        self.look_at_claims()
+        self.look_at_stops()
+        self.look_at_refusals()
+        if self.claims or self.done:
+            self.look_at_events()
 
     def refresh(self) -> None:
         """Look again at everything."""
@@ -58,6 +70,15 @@ class JobView:
     def _list(self, folder: str) -> list[str]:
         try:
             return self._drive.list(folder)
+        except errors.NotFound:
+            return []
+        except errors.WrongKind as error:
+            self.problems[folder] = error.reason
+            return []
+
+    def _scan(self, folder: str) -> list[Entry]:
+        try:
+            return self._drive.scan(folder)
         except errors.NotFound:
             return []
         except errors.WrongKind as error:
@@ -78,7 +99,10 @@ class JobView:
                 self.claims[task] = max(attempt, self.claims.get(task, 0))
 
     def look_at_stops(self) -> None:
-        for name in self._list(self._files.folder):
+        """One listing, which also tells whether the job is still there."""
+        names = self._list(self._files.folder)
+        self.there = self._files.record.rpartition("/")[2] in names
+        for name in names:
             task = layout.parse_stop(name)
             if task is not None:
                 self.stops.add(task)
@@ -100,9 +124,11 @@ class JobView:
                 continue
 
     def look_at_events(self) -> None:
-        for name in self._list(self._files.events):
-            found = layout.parse_events(name)
-            if found is None:
+        """Read what has been appended. The size that a mount tells may be a second old: what is
+        behind it is read at a later look, when the size has come after."""
+        for entry in self._scan(self._files.events):
+            name, found = entry.name, layout.parse_events(entry.name)
+            if found is None or not (entry.is_folder or entry.size > self._offsets.get(name, 0)):
                 continue
             host, boot = found
             path = self._files.events_of(host, boot)

@@ -8,7 +8,7 @@ dead (`crashed`, then `boot`), after the second `tick` is simply called again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ from ludwig.model import (
     Task,
 )
 from ludwig.nodes import Observer
+from ludwig.shares import Shares
 from ludwig.view import JobView
 
 __all__ = ["Held", "SimNode"]
@@ -82,6 +83,7 @@ class SimNode:
         self.intended = None
         self.held = {key: held for key, held in self.held.items() if held.done is not None}
         self.view = JobView(self.drive, self.job)
+        self.shares = Shares(self.view)
         self.observer = Observer(self.drive, silent_s=self.silent_s)
         self._note(Event(what="accepted"))
 
@@ -153,13 +155,16 @@ class SimNode:
     def claim_new(self) -> None:
         if self.counter is None:
             return
-        candidates = list(states.claimable(self.view, self.host))
-        candidates += states.left_over(self.view, self.observer, self.host, self.clock())
-        for task in candidates:
+        for task in self._candidates():
             if self.free <= 0:
                 return
+            self.claim(task, 1)
+
+    def _candidates(self) -> Iterator[int]:
+        yield from self.shares.claimable(self.host, balance=self.job.balance)
+        for task in states.left_over(self.view, self.observer, self.host, self.clock()):
             if task not in self.view.claims:
-                self.claim(task, 1)
+                yield task
 
     def claim(
         self, task: int, attempt: int, *, why: str = "", failures: tuple[Failure, ...] = ()

@@ -1,4 +1,5 @@
-"""What an idle node costs, and that the loop alone speaks for the agent. In this process."""
+"""What an idle node costs, and a busy one; and that the loop alone speaks for the agent. In this
+process."""
 
 from __future__ import annotations
 
@@ -52,6 +53,36 @@ def test_an_idle_node_asks_the_drive_for_nothing_but_its_heartbeat(tmp_path: Pat
         # The watch of the job's stop files lingers for some seconds after its end.
         assert not others, others
         assert {what for what, _ in calls} <= {"publish", "remove"}, calls
+
+
+SLEEP = """
+import time
+
+def main(param2val):
+    time.sleep(600)
+"""
+
+
+def test_a_busy_node_lists_heartbeats_and_stops_and_reads_nothing(tmp_path: Path) -> None:
+    with Lab(tmp_path, hosts=("hoff", "hebb"), silent_s=16.0, slots=2) as lab:
+        lab.start("hebb")
+        drive = CountingDrive(FolderDrive(lab.root))
+        with agent_here(lab, drive) as agent:
+            wait_until(agent.heart.begun.is_set, what="the first beat")
+            job = lab.submit(SLEEP, [{"lr": n} for n in range(4)])
+            folder = layout.job_files("trees", job.id).folder
+            lab.until(lambda: len(lab.claims(job)) == 4, "all to be claimed")
+            wait_until(lambda: len(agent.bench.running()) == 2, what="both slots to be in use")
+            glances = [("list", layout.NODES), ("list", folder)]
+            wait_until(lambda: drive.calls[glances[1]] >= 2, what="the agent to settle down")
+            drive.forget()
+            wait_until(lambda: drive.calls[glances[1]] >= 3, what="some glances", timeout=30)
+            calls = dict(drive.calls)
+            assert calls[glances[0]] in (calls[glances[1]] - 1, calls[glances[1]])
+            asked = {call for call in calls if call[0] in ("list", "scan", "read", "exists")}
+            assert asked == set(glances), asked
+            job.cancel()
+            lab.wait(job)
 
 
 def test_a_loop_that_hangs_is_not_alive_for_systemd(

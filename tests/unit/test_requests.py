@@ -1,14 +1,17 @@
 """What looking at a job costs the file server: it grows with the nodes, not with the tasks."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from ludwig import codec, layout, queue, states
+from ludwig.drive import Entry
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Beat, Claim, Done, Event, Job, RunningAttempt
 from ludwig.nodes import Observer, write_beat
 from ludwig.view import JobView
+from tests.claiming import claimable
 from tests.hooked_drive import Count, HookedDrive
 from tests.simsubmit import job_record
 
@@ -60,7 +63,7 @@ def cost_of_looking(drive: FolderDrive, job: Job) -> tuple[Count, Count, dict[st
         view.refresh()
         rows = states.task_states(view, observer, now)
         assert not list(states.retakes(view, observer, "node0", now))
-        assert next(states.claimable(view, "node0"))
+        assert claimable(view, "node0")
     return first, again, dict(states.counts(rows))
 
 
@@ -76,5 +79,53 @@ def test_ten_thousand_tasks_cost_no_more_than_eighty(tmp_path: Path, nodes: int)
         costs.append((first.calls, again.calls))
     assert costs[0] == costs[1]
     first_calls, again_calls = costs[1]
-    assert first_calls == {"list": 6, "read": 2 * nodes}  # a beat and the events of each node
-    assert again_calls == {"list": 6, "read": nodes}  # the events of each node, from where it was
+    assert first_calls == {"list": 5, "scan": 1, "read": 2 * nodes}  # beat and events of each node
+    assert again_calls == {"list": 5, "scan": 1}  # nobody has said anything since
+
+
+def test_only_event_files_that_grew_are_read(tmp_path: Path) -> None:
+    drive, job = busy_job(tmp_path, 80, 4)
+    count = Count()
+    view = JobView(HookedDrive(drive, count), job)
+    view.refresh()
+    path = layout.job_files("trees", 1).events_of("node2", "b")
+    line = codec.encode(Event(what="failed", task=1, attempt=1))
+    end = len(drive.read(path))
+    drive.append(path, line[:10], at=end)
+    count.calls.clear()
+    view.look_at_events()
+    assert count.calls == {"scan": 1, "read": 1} and not view.failed
+    view.look_at_events()
+    assert count.calls == {"scan": 2, "read": 2}, "half a line is looked at until it is whole"
+    drive.append(path, line[10:], at=end + 10)
+    view.look_at_events()
+    assert (1, 1) in view.failed
+    view.look_at_events()
+    assert count.calls == {"scan": 4, "read": 3}
+
+
+def test_a_size_that_lags_delays_an_event_and_never_loses_it(tmp_path: Path) -> None:
+    """As a mount does for a second."""
+    drive, job = busy_job(tmp_path, 80, 2)
+    path = layout.job_files("trees", 1).events_of("node0", "b")
+    lagging = Lagging(drive)
+    view = JobView(lagging, job)
+    view.refresh()
+    lagging.sizes = {entry.name: entry for entry in drive.scan(layout.job_files("trees", 1).events)}
+    for number, what in enumerate(("failed", "released")):
+        line = codec.encode(Event(what=what, task=number + 1, attempt=1))  # type: ignore[arg-type]
+        drive.append(path, line, at=len(drive.read(path)))
+    view.look_at_events()
+    assert not view.failed and not view.released
+    lagging.sizes = {}
+    view.look_at_events()
+    assert (1, 1) in view.failed and (2, 1) in view.released
+
+
+class Lagging(HookedDrive):
+    """Tells sizes as they were."""
+
+    sizes: Mapping[str, Entry] = {}
+
+    def scan(self, path: str) -> list[Entry]:
+        return [self.sizes.get(entry.name, entry) for entry in super().scan(path)]
