@@ -55,7 +55,7 @@ def publish_job(drive: Drive, job: Job, chunks: Mapping[str, bytes], params: byt
     for dead and abandoned it: then nothing was submitted.
     """
     files = layout.job_files(job.project, job.job)
-    for folder in files.folders:
+    for folder in files.folders(job.tasks()):
         drive.make_folders(folder)
     # Published, though nobody races for them: a call that was cut short can then be repeated.
     for host, data in chunks.items():
@@ -379,13 +379,13 @@ def roll_forward(drive: Drive, job: Job) -> list[int]:
         staged = [
             found for name in drive.list(files.staging) if (found := layout.parse_attempt(name))
         ]
-        ended = {layout.parse_task(name) for name in drive.list(files.done)} if staged else set()
     except errors.NotFound:
         return []
     tasks = job.tasks()
+    ended = _ended_of(drive, files, {task for task, _ in staged if task in tasks})
     helped = []
     for task, attempt in staged:
-        if task not in ended or task not in tasks:
+        if task not in ended:
             continue
         try:
             done = read_done(drive, job, task)
@@ -399,6 +399,17 @@ def roll_forward(drive: Drive, job: Job) -> list[int]:
         else:
             withdraw(drive, job, task, attempt)
     return helped
+
+
+def _ended_of(drive: Drive, files: layout.JobFiles, tasks: set[int]) -> set[int]:
+    """Which of these tasks have ended, by listing: names that were looked for in vain stay
+    "not found" for a second on a mount."""
+    found: set[int] = set()
+    for bucket in {layout.bucket_of(task) for task in tasks}:
+        with suppress(errors.NotFound):
+            names = drive.list(files.done_in(bucket))
+            found |= {task for name in names if (task := layout.parse_task(name))}
+    return found & tasks
 
 
 def _settle_for_another(drive: Drive, job: Job, task: Task, done: Done) -> bool:

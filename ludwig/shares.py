@@ -23,8 +23,7 @@ class Share:
         self._front, self._back = 0, len(tasks)
 
     def is_open(self, task: int) -> bool:
-        view = self._view
-        return task not in view.claims and task not in view.done and not view.stopped(task)
+        return task not in self._view.claims and self._view.is_open(task)
 
     def first(self) -> int | None:
         """The next for the home itself."""
@@ -71,10 +70,10 @@ class Shares:
     def of(self, home: str) -> Share:
         return self._shares.get(home, self._nothing)
 
-    def fullest(self, homes: Iterable[str]) -> Share:
-        """Of these, the one with the most left."""
-        found = max(((self.of(home).left(), home) for home in homes), default=None)
-        return self.of(found[1]) if found else self._nothing
+    def fullest(self, homes: Iterable[str]) -> str:
+        """Of these, the one with the most left; "" if nothing is."""
+        left, home = max(((self.of(home).left(), home) for home in homes), default=(0, ""))
+        return home if left else ""
 
     def others(self, host: str) -> list[str]:
         """The other homes that have something left as far as we know."""
@@ -88,5 +87,6 @@ class Shares:
         own = self.of(host)
         while (task := own.first()) is not None:
             yield task
-        while balance and (task := self.fullest(self.others(host)).last()) is not None:
-            yield task
+        while balance and (home := self.fullest(self.others(host))):
+            if (task := self.of(home).last()) is not None:
+                yield task

@@ -262,11 +262,10 @@ def job_state(numbers: Mapping[TaskState, int]) -> TaskState:
 
 def left_over(view: JobView, observer: Observer, host: str, now: float) -> Iterator[int]:
     """Unclaimed tasks of other nodes that will not come to them: claimed also without `balance`."""
-    open_tasks = view.open_tasks()
     for home, chunk in view.job.chunks.items():
         if home != host and _serving(view, observer, home, now) not in ("", *_PATIENCE):
             for task in chunk.tasks:
-                if task.task not in view.claims and task.task in open_tasks:
+                if task.task not in view.claims and view.is_open(task.task):
                     yield task.task
 
 
@@ -276,7 +275,7 @@ _PATIENCE = ("not heard of yet", _TICKET_WAITS)
 
 def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterator[Retake]:
     """Attempts that nobody works on any more and that `host` may claim anew."""
-    for task in sorted(view.open_tasks()):
+    for task in sorted(filter(view.is_open, view.claims)):
         held = holding(view, observer, task, now)
         if held is None or held.state in ("held", "waiting", "unclear"):
             continue

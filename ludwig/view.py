@@ -7,6 +7,9 @@ the tasks. Decides nothing: `states.py` does.
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 
 from ludwig import codec, errors, layout, queue, records
@@ -17,6 +20,9 @@ __all__ = ["JobView"]
 
 _EVENTS_LIMIT = 64 << 20
 """How much of an event file is read at once; no line is longer."""
+
+OTHER_BUCKETS = 8
+"""Of how many buckets beside its own share's a node looks at the claims and ends at a time."""
 
 _CLAIMED = frozenset({"claimed", "started", "failed", "released"})
 
@@ -32,6 +38,12 @@ class JobView:
         self._offsets: dict[str, int] = {}
         self._claims_read: dict[tuple[int, int], Claim | None] = {}
         self._tasks = frozenset(job.tasks())
+        self._homes = {
+            home: frozenset(layout.bucket_of(task.task) for task in chunk.tasks)
+            for home, chunk in job.chunks.items()
+        }
+        self._unended = Counter(map(layout.bucket_of, self._tasks))
+        """bucket → how many of its tasks have not ended. One without any is not listed again."""
         self.claims: dict[int, int] = {}
         """task → its latest attempt."""
         self.done: set[int] = set()
@@ -49,23 +61,45 @@ class JobView:
         self.there = True
         """Whether `job.json` was in the job's folder at the last look at the stops."""
 
-    def get_to_know(self) -> None:
-        """A first look, before anything is claimed: a job that nobody has begun has no story to
-        read, though every node has an event file by then."""
-        self.look_at_ends()
-        self.look_at_claims()
-        self.look_at_stops()
-        self.look_at_refusals()
-        if self.claims or self.done:
-            self.look_at_events()
-
     def refresh(self) -> None:
-        """Look again at everything."""
+        """Look again at everything that can still change."""
         self.look_at_ends()
         self.look_at_claims()
         self.look_at_stops()
         self.look_at_refusals()
         self.look_at_events()
+
+    def refresh_for(self, home: str, *, first: bool = False) -> None:
+        """Look again, as one of many nodes: at what others say, at our own share, and at some
+        of the rest. What everybody has done of a large job, no node has to know at once.
+
+        A job that nobody has begun has no story to read at the `first` look, though every node
+        has an event file by then.
+        """
+        if not first:
+            self.look_at_events()
+        own = self._homes.get(home, frozenset())
+        others = sorted(self._unended.keys() - own)
+        if len(others) > OTHER_BUCKETS:
+            others = random.sample(others, OTHER_BUCKETS)
+        self.look_at_buckets([*own, *others])
+        self.look_at_stops()
+        self.look_at_refusals()
+        if first and (self.claims or self.done):
+            self.look_at_events()
+
+    def look_at_buckets(self, buckets: Iterable[int]) -> None:
+        """At the ends and claims of these: ends first, as for every judgement on a state."""
+        buckets = list(buckets)
+        self.look_at_ends(buckets)
+        self.look_at_claims(buckets)
+
+    def look_at_shares(self, homes: Iterable[str]) -> None:
+        """At what is left of these nodes' shares."""
+        self.look_at_buckets({b for home in homes for b in self._homes.get(home, ())})
+
+    def _open_buckets(self, wanted: Iterable[int] | None) -> list[int]:
+        return sorted(self._unended if wanted is None else self._unended.keys() & set(wanted))
 
     def _list(self, folder: str) -> list[str]:
         try:
@@ -85,18 +119,32 @@ class JobView:
             self.problems[folder] = error.reason
             return []
 
-    def look_at_ends(self) -> None:
-        for name in self._list(self._files.done):
-            task = layout.parse_task(name)
-            if task in self._tasks:
-                self.done.add(task)
+    def look_at_ends(self, buckets: Iterable[int] | None = None) -> None:
+        """In these buckets, or in all that have tasks which have not ended."""
+        for bucket in self._open_buckets(buckets):
+            for name in self._list(self._files.done_in(bucket)):
+                task = layout.parse_task(name)
+                if task is not None:
+                    self.note_end(task)
 
-    def look_at_claims(self) -> None:
-        for name in self._list(self._files.claims):
-            found = layout.parse_attempt(name)
-            if found and found[0] in self._tasks:
-                task, attempt = found
-                self.claims[task] = max(attempt, self.claims.get(task, 0))
+    def look_at_claims(self, buckets: Iterable[int] | None = None) -> None:
+        """In these buckets, or in all that have tasks which have not ended."""
+        for bucket in self._open_buckets(buckets):
+            for name in self._list(self._files.claims_in(bucket)):
+                if found := layout.parse_attempt(name):
+                    self.note_claim(*found)
+
+    def note_claim(self, task: int, attempt: int) -> None:
+        if task in self._tasks:
+            self.claims[task] = max(attempt, self.claims.get(task, 0))
+
+    def note_end(self, task: int) -> None:
+        if task in self._tasks and task not in self.done:
+            self.done.add(task)
+            bucket = layout.bucket_of(task)
+            self._unended[bucket] -= 1
+            if self._unended[bucket] <= 0:
+                del self._unended[bucket]
 
     def look_at_stops(self) -> None:
         """One listing, which also tells whether the job is still there."""
@@ -154,9 +202,9 @@ class JobView:
 
     def _note(self, host: str, event: Event) -> None:
         key = (event.task, event.attempt)
-        if event.what in _CLAIMED and event.attempt and event.task in self._tasks:
+        if event.what in _CLAIMED and event.attempt:
             # Should somebody have removed the claim: its number must not be used again.
-            self.claims[event.task] = max(event.attempt, self.claims.get(event.task, 0))
+            self.note_claim(event.task, event.attempt)
         if event.what == "accepted":
             self.accepted.add(host)
         elif event.what == "failed":
@@ -166,7 +214,7 @@ class JobView:
         elif event.what == "ended" and event.done and event.done.task in self._tasks:
             # Counts even if somebody has removed done/<task> since: it must not run again.
             self.ended.setdefault(event.done.task, event.done)
-            self.done.add(event.done.task)
+            self.note_end(event.done.task)
 
     def end_of(self, task: int) -> Done | None:
         """How a task ended: from the events, else from its own file."""
@@ -204,6 +252,10 @@ class JobView:
 
     def stopped(self, task: int) -> bool:
         return 0 in self.stops or task in self.stops
+
+    def is_open(self, task: int) -> bool:
+        """Whether a task of the job has not ended and is not cancelled."""
+        return task not in self.done and not self.stopped(task)
 
     def open_tasks(self) -> set[int]:
         """Tasks that have not ended and are not cancelled."""

@@ -144,7 +144,7 @@ class SimNode:
         now = self.clock()
         self.observer.first_look(self.job.chunks, now)
         self.observer.look(now)
-        self.view.refresh()
+        self.view.refresh_for(self.host)
 
     # --- claiming ------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class SimNode:
                 failures=failures,
             )
             won = queue.claim(self.drive, self.job, task, attempt, claim)
-            self.view.claims[task] = max(attempt, self.view.claims.get(task, 0))
+            self.view.note_claim(task, attempt)
             if won:
                 self.held[key] = Held(self.job.tasks()[task][1], attempt, claim)
                 self._note(Event(what="claimed", task=task, attempt=attempt, why=why))
@@ -265,7 +265,7 @@ class SimNode:
         won = queue.finish(
             self.drive, self.job, held.task, held.done, folders=folders, params=self.params
         )
-        self.view.done.add(held.task.task)
+        self.view.note_end(held.task.task)
         if won:
             self._ended(held.done)
 
@@ -317,13 +317,13 @@ class SimNode:
             failures=failures,
         )
         won = queue.end(self.drive, self.job, done)
-        self.view.done.add(task)
+        self.view.note_end(task)
         if won:
             self._ended(done)
 
     def take_over(self) -> None:
         now = self.clock()
-        for retake in list(states.retakes(self.view, self.observer, self.host, now)):
+        for retake in self._retakes(now):
             if (retake.task, retake.attempt - 1) in self.held:
                 continue
             if retake.lost:
@@ -338,6 +338,13 @@ class SimNode:
                 continue
             if self.free > 0:
                 self.claim(retake.task, retake.attempt, why=retake.why, failures=failures)
+
+    def _retakes(self, now: float) -> list[states.Retake]:
+        found = list(states.retakes(self.view, self.observer, self.host, now))
+        if found:
+            self.view.look_at_buckets({layout.bucket_of(retake.task) for retake in found})
+            found = list(states.retakes(self.view, self.observer, self.host, now))
+        return found
 
     def release(self, key: tuple[int, int], why: str) -> None:
         """Give back what has not started."""

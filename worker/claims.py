@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from ludwig import queue, states
+from ludwig import layout, queue, states
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Claim, Event, Failure, Task
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 HELP_LOOK_S = 1.0
 """How old a listing of claims may be when helping another node."""
+HELP_CHOICE = 8
+"""Of so many nodes, the one with the most left is helped. In a small lab these are all."""
 LOW = 8
 """So many tasks for each of our slots are little: then others may be taking them, too."""
 WHY_LIMIT = 900
@@ -117,7 +119,7 @@ class Claims:
         shares, mine = opened.shares, self._machine.slots(opened.job.gpus)
         share = shares.of(self._host)
         if share.exhausted():
-            share = shares.fullest(shares.others(self._host))
+            share = shares.of(opened.helping)
         elif not share.helped():
             return share.left() > 2 * mine
         return share.left() > 2 * max(mine, self._slots_of_all(opened, mine))
@@ -147,25 +149,36 @@ class Claims:
             )
 
     def _unclaimed(self, opened: OpenJob) -> Iterator[int]:
-        """Home first; then, having looked, from the back of who has most left."""
+        """Home first; then, having looked, from the back of one who has much left."""
         shares = opened.shares
         while (task := shares.of(self._host).first()) is not None:
             yield task
         if opened.job.balance:
-            self._look_before_helping(opened)
-            yield from shares.claimable(self._host, balance=True)
+            while home := self._whom_to_help(opened):
+                if (task := shares.of(home).last()) is not None:
+                    yield task
             return
         now = time.monotonic()
         for task in states.left_over(opened.view, self.observer, self._host, now):
             if task not in opened.view.claims:
                 yield task
 
-    def _look_before_helping(self, opened: OpenJob) -> None:
-        now = time.monotonic()
-        if now - opened.claims_seen >= HELP_LOOK_S and opened.shares.others(self._host):
-            opened.view.look_at_claims()
-            opened.view.look_at_ends()
-            opened.claims_seen = now
+    def _whom_to_help(self, opened: OpenJob) -> str:
+        """One node is helped until nothing is left there, so that only its claims are listed; then
+        the one of a few with the most left. "" when nothing is left that we know of."""
+        now, shares = time.monotonic(), opened.shares
+        if shares.of(opened.helping).exhausted():
+            others = shares.others(self._host)
+            some = random.sample(others, min(HELP_CHOICE, len(others)))
+            self._look_at_shares(opened, some, now)
+            opened.helping = shares.fullest(some)
+        elif now - opened.claims_seen >= HELP_LOOK_S:
+            self._look_at_shares(opened, [opened.helping], now)
+        return opened.helping
+
+    def _look_at_shares(self, opened: OpenJob, homes: list[str], now: float) -> None:
+        opened.view.look_at_shares(homes)
+        opened.claims_seen = now
 
     def _claim(
         self,
@@ -188,7 +201,7 @@ class Claims:
                 failures=failures,
             )
             won = queue.claim(self._drive, opened.job, task.task, attempt, claim)
-            opened.view.claims[task.task] = max(attempt, opened.view.claims.get(task.task, 0))
+            opened.view.note_claim(task.task, attempt)
             if not won:
                 return False
             held = self._preparer.take_in(opened, task, attempt, claim)
@@ -261,7 +274,7 @@ class Claims:
     def get_to_know(self, opened: OpenJob) -> None:
         """The first look at a job, before anything of it is claimed."""
         with self.lock:
-            opened.view.get_to_know()
+            opened.view.refresh_for(self._host, first=True)
             self._looked(opened)
 
     def must_ask_others(self, opened: OpenJob) -> bool:
@@ -296,7 +309,7 @@ class Claims:
         """Look at a job as a whole: at the heartbeats of its nodes first."""
         with self.lock:
             self.observer.read(opened.job.chunks)
-            opened.view.refresh()
+            opened.view.refresh_for(self._host)
             self._looked(opened)
 
     def _looked(self, opened: OpenJob) -> None:
@@ -314,7 +327,7 @@ class Claims:
             share = opened.shares.of(self._host)
             pause = 0.0 if self._runs_low(opened, share) else self.observer.silent_s
             if not share.exhausted() and now - opened.share_seen >= pause:
-                opened.view.look_at_claims()
+                opened.view.look_at_shares([self._host])
                 opened.share_seen = now
 
     def _runs_low(self, opened: OpenJob, share: Share) -> bool:
@@ -326,11 +339,20 @@ class Claims:
         """Claim what dead or failing nodes left; end what is cancelled and held by nobody."""
         now = time.monotonic()
         with self.lock:
-            for retake in list(states.retakes(opened.view, self.observer, self._host, now)):
+            for retake in self._retakes(opened, now):
                 self._retake(opened, retake, now)
             for task, attempt, why in list(states.abandoned_stops(opened.view, self.observer, now)):
                 if not self._is_held(opened, task, attempt):
                     self._endings.end(opened, opened.tasks[task][1], attempt, "stopped", why)
+
+    def _retakes(self, opened: OpenJob, now: float) -> list[states.Retake]:
+        """What was left, once the ends and claims of those very tasks have been looked at."""
+        view = opened.view
+        found = list(states.retakes(view, self.observer, self._host, now))
+        if found:
+            view.look_at_buckets({layout.bucket_of(retake.task) for retake in found})
+            found = list(states.retakes(view, self.observer, self._host, now))
+        return found
 
     def _is_held(self, opened: OpenJob, task: int, attempt: int) -> bool:
         """Whether it is ours, and perhaps about to be published."""

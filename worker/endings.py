@@ -97,5 +97,5 @@ class Endings:
             self._events.note(
                 opened, Event(what="ended", task=task.task, attempt=attempt, done=done)
             )
-        opened.view.done.add(task.task)
+        opened.view.note_end(task.task)
         note(log, "ended", job=opened.key, task=task.task, outcome=outcome, why=why)

@@ -72,9 +72,11 @@ class OpenJob:
     glanced: float = NEVER
     """When its stops, and who is silent, were last looked at."""
     claims_seen: float = NEVER
-    """When the claims and ends in the view were last looked at."""
+    """When the share that we help with was last looked at."""
     share_seen: float = NEVER
     """When our own share's claims were last looked at."""
+    helping: str = ""
+    """The node whose share we work on, our own being exhausted."""
     silent: frozenset[str] = frozenset()
     """The nodes that were silent at the last look at the whole."""
     patience: float = 1.0

@@ -189,7 +189,7 @@ class Publisher:
             folders=self._preparer.result_folders(held),
             params=opened.params,
         )
-        opened.view.done.add(done.task)
+        opened.view.note_end(done.task)
         if won and done.outcome != "done":
             with suppress(errors.DriveError):
                 self._preparer.clear_half_run(held)

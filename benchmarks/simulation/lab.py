@@ -33,6 +33,7 @@ NEVER = float("-inf")
 SILENT_S = 60.0
 BEAT_S = SILENT_S / 4
 HELP_LOOK_S = 1.0
+HELP_CHOICE = 8
 SHIP_S = 0.5
 LOW = 8
 
@@ -60,6 +61,7 @@ class Node:
     claims_seen: float = NEVER
     share_seen: float = NEVER
     refreshed: float = NEVER
+    helping: str = ""
     silent: frozenset[str] = frozenset()
     patience: float = 1.0
 
@@ -82,7 +84,7 @@ class Node:
         self.beat()
         self.note(Event(what="accepted"))
         self.count_beats()
-        self.view.get_to_know()
+        self.view.refresh_for(self.host, first=True)
         self.looked()
         self.claim_ahead()
 
@@ -112,7 +114,7 @@ class Node:
         self.count_beats()
         if self.is_due():
             self.observer.read(self.job.chunks)
-            self.view.refresh()
+            self.view.refresh_for(self.host)
             self.looked()
             self.take_over()
         else:
@@ -148,7 +150,7 @@ class Node:
         share, now = self.shares.of(self.host), self.drive.now
         low = share.helped() or share.left() <= LOW * self.slots
         if not share.exhausted() and now - self.share_seen >= (0.0 if low else SILENT_S):
-            self.view.look_at_claims()
+            self.view.look_at_shares([self.host])
             self.share_seen = now
 
     # --- claiming ------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ class Node:
     def _plentiful(self) -> bool:
         share = self.shares.of(self.host)
         if share.exhausted():
-            share = self.shares.fullest(self.shares.others(self.host))
+            share = self.shares.of(self.helping)
         elif not share.helped():
             return share.left() > 2 * self.slots
         beats = (self.observer.beat(host) for host in self.job.chunks)
@@ -182,18 +184,29 @@ class Node:
         if not self.job.balance:
             yield from list(states.left_over(self.view, self.observer, self.host, self.drive.now))
             return
-        if self.drive.now - self.claims_seen >= HELP_LOOK_S and self.shares.others(self.host):
-            self.view.look_at_claims()
-            self.view.look_at_ends()
+        while home := self._whom_to_help():
+            if (task := self.shares.of(home).last()) is not None:
+                yield task
+
+    def _whom_to_help(self) -> str:
+        """`Claims._whom_to_help`."""
+        if self.shares.of(self.helping).exhausted():
+            others = self.shares.others(self.host)
+            some = self.lab.chance.sample(others, min(HELP_CHOICE, len(others)))
+            self.view.look_at_shares(some)
             self.claims_seen = self.drive.now
-        yield from self.shares.claimable(self.host, balance=True)
+            self.helping = self.shares.fullest(some)
+        elif self.drive.now - self.claims_seen >= HELP_LOOK_S:
+            self.view.look_at_shares([self.helping])
+            self.claims_seen = self.drive.now
+        return self.helping
 
     def _claim(self, task: int, attempt: int, why: str = "") -> bool:
         claim = Claim(
             host=self.host, boot="boot", beat=self.counter, nonce=f"{self.host}-{task}", why=why
         )
         won = queue.claim(cast(Drive, self.drive), self.job, task, attempt, claim)
-        self.view.claims[task] = max(attempt, self.view.claims.get(task, 0))
+        self.view.note_claim(task, attempt)
         if not won:
             return False
         self.drive.other("read")  # the task's bytes
@@ -204,7 +217,11 @@ class Node:
 
     def take_over(self) -> None:
         now = self.drive.now
-        for retake in list(states.retakes(self.view, self.observer, self.host, now)):
+        found = list(states.retakes(self.view, self.observer, self.host, now))
+        if found:
+            self.view.look_at_buckets({layout.bucket_of(retake.task) for retake in found})
+            found = list(states.retakes(self.view, self.observer, self.host, now))
+        for retake in found:
             held = retake.task in self.running or retake.task in self.publishing
             if not held and self.wants_more(lost=True):
                 self._retake(retake)
@@ -246,7 +263,7 @@ class Node:
             cast(Drive, self.drive), self.job, self.lab.tasks[task], done, folders=[], params={}
         )
         self.drive.other("move", "remove_folder")
-        self.view.done.add(task)
+        self.view.note_end(task)
         if won:
             self.lab.finished[task] = self.drive.now
             self.note(Event(what="ended", task=task, attempt=attempt, done=done))

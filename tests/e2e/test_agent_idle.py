@@ -85,6 +85,25 @@ def test_a_busy_node_lists_heartbeats_and_stops_and_reads_nothing(tmp_path: Path
             lab.wait(job)
 
 
+def test_an_agent_helps_across_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """hebb has its share, and never comes to it."""
+    monkeypatch.setattr(layout, "BUCKET", 3)
+    with Lab(tmp_path, hosts=("hoff", "hebb"), silent_s=4.0) as lab:
+        with agent_here(lab, FolderDrive(lab.root)) as agent:
+            wait_until(agent.heart.begun.is_set, what="the first beat")
+            job = lab.submit(params=[{"lr": n} for n in range(12)])
+            ends = lab.wait(job)
+            wait_until(lambda: not agent.doorman.open_jobs(), what="the job to be closed")
+        assert {done.host for done in ends.values()} == {"hoff"} and len(ends) == 12
+        order = [event.task for event in lab.events(job, "claimed")]
+        chunks = job.status().record.chunks
+        home, other = ([task.task for task in chunks[host].tasks] for host in ("hoff", "hebb"))
+        assert len(other) > 3 and order == [*home, *reversed(other)]
+        assert {path.name for path in (lab.job_folder(job) / "done").iterdir()} == {
+            f"{bucket:04d}" for bucket in range(5)
+        }
+
+
 def test_a_loop_that_hangs_is_not_alive_for_systemd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

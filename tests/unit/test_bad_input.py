@@ -272,7 +272,7 @@ STRANGERS = [
 def test_files_of_strangers_are_passed_over(drive: FolderDrive, job: Job) -> None:
     files = layout.job_files("trees", job.job)
     before, _ = look_at_everything(drive, job)
-    places = [files.folder, *files.folders, layout.NODES]
+    places = [files.folder, *files.folders([1]), layout.NODES]
     project = layout.project_files("trees")
     for folder in [*places, project.jobs, project.params]:
         for name in STRANGERS:
@@ -285,7 +285,7 @@ def test_files_of_strangers_are_passed_over(drive: FolderDrive, job: Job) -> Non
     assert registry.read_registry(drive, "trees").plans == 1
 
 
-@pytest.mark.parametrize("folder", ["claims", "done", "events", "refused", "staging"])
+@pytest.mark.parametrize("folder", ["claims/0000", "done/0000", "events", "refused", "staging"])
 def test_a_file_in_place_of_a_folder(drive: FolderDrive, job: Job, folder: str) -> None:
     real = Path(drive.where, layout.job_files("trees", job.job).folder, folder)
     shutil.rmtree(real)

@@ -29,6 +29,7 @@ SAMPLE = {
     "counter": 4712,
     "task": 7,
     "attempt": 2,
+    "bucket": 0,
     "run": 0,
     "stamp": "2026-11-18-10-00-00",
     "param_name": "param_001",
@@ -82,7 +83,7 @@ def test_every_path_in_the_tables_is_of_the_layout() -> None:
 
 
 def test_the_folders_that_must_exist_are_named() -> None:
-    for folder in layout.job_files("trees", 17).folders:
+    for folder in layout.job_files("trees", 17).folders([7]):
         assert re.search(rf"[`/]{folder.rpartition('/')[2]}`", TEXT), folder
 
 

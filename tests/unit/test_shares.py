@@ -45,7 +45,7 @@ def test_home_and_helper_meet_in_the_middle(view: JobView) -> None:
 
 def test_a_share_knows_what_is_left_and_who_takes_from_it(view: JobView) -> None:
     shares = Shares(view)
-    own, other = shares.of("hoff"), shares.of("hebb")
+    own = shares.of("hoff")
     assert (own.left(), own.helped()) == (10, False)
     view.claims |= {1: 1, 3: 1}
     assert (own.left(), own.helped()) == (8, False), "what we take from the front is no help"
@@ -53,10 +53,11 @@ def test_a_share_knows_what_is_left_and_who_takes_from_it(view: JobView) -> None
     assert (own.left(), own.helped()) == (7, True)
     view.stops.add(5)
     assert own.first() == 7
-    assert shares.fullest(["hoff", "hebb"]) is other
+    assert shares.fullest(["hoff", "hebb"]) == "hebb"
     assert shares.others("hoff") == ["hebb"]
     view.stops.add(0)
     assert shares.others("hoff") == [] and own.exhausted()
+    assert shares.fullest(["hoff", "hebb"]) == ""
     assert shares.of("stranger").exhausted()
 
 
