@@ -210,7 +210,7 @@ class Job:
         return self._lookout.record(self.project, self.id)
 
     def _record_tasks(self) -> set[int]:
-        return set(self._record().tasks())
+        return set(self._record().numbers())
 
     def _check_tasks(self, tasks: list[int] | tuple[int, ...]) -> None:
         known = self._record_tasks() if tasks else set()

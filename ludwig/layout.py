@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 
 from ludwig.errors import NameNotAllowed
@@ -27,6 +28,7 @@ __all__ = [
     "attempt_name",
     "beat_path",
     "bucket_of",
+    "buckets_of",
     "check_boot",
     "check_host",
     "check_project",
@@ -142,6 +144,20 @@ def bucket_of(task: int) -> int:
     return task // BUCKET
 
 
+def buckets_of(tasks: Iterable[int]) -> Counter[int]:
+    """How many of these tasks are in each bucket; of a range, without going through it."""
+    if not isinstance(tasks, range) or tasks.step != 1:
+        return Counter(map(bucket_of, tasks))
+    found: Counter[int] = Counter()
+    first, end = tasks.start, tasks.stop
+    while first < end:
+        bucket = bucket_of(first)
+        following = min(end, (bucket + 1) * BUCKET)
+        found[bucket] = following - first
+        first = following
+    return found
+
+
 def _in_bucket(folder: str, bucket: int) -> str:
     return f"{folder}/{bucket:04d}"
 
@@ -247,7 +263,7 @@ class JobFiles:
     def folders(self, tasks: Iterable[int]) -> list[str]:
         """What must be there before the `job.json` of these tasks is published, parents first."""
         by_bucket = (self.claims, self.logs, self.gpu, self.done)
-        buckets = sorted(set(map(bucket_of, tasks)))
+        buckets = sorted(buckets_of(tasks))
         return [
             *(self.chunks, self.events, self.staging, self.refused, *by_bucket),
             *(_in_bucket(folder, bucket) for folder in by_bucket for bucket in buckets),
@@ -264,6 +280,9 @@ class JobFiles:
 
     def chunk_of(self, host: str) -> str:
         return f"{self.chunks}/{check_host(host)}.pkl"
+
+    def table_of(self, host: str) -> str:
+        return f"{self.chunks}/{check_host(host)}.json"
 
     def claim_of(self, task: int, attempt: int) -> str:
         return f"{_in_bucket(self.claims, bucket_of(task))}/{attempt_name(task, attempt)}"

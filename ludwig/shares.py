@@ -61,14 +61,19 @@ class Shares:
     """The shares of all homes of a job."""
 
     def __init__(self, view: JobView) -> None:
-        self._shares = {
-            home: Share(view, [task.task for task in chunk.tasks])
-            for home, chunk in view.job.chunks.items()
-        }
+        self._view = view
+        self._shares: dict[str, Share] = {}
         self._nothing = Share(view, ())
 
     def of(self, home: str) -> Share:
-        return self._shares.get(home, self._nothing)
+        if home not in self._shares:
+            chunk = self._view.job.chunks.get(home)
+            self._shares[home] = Share(self._view, chunk.numbers) if chunk else self._nothing
+        return self._shares[home]
+
+    def give_up(self, home: str) -> None:
+        """What is left of a home cannot be read: it is nothing to us."""
+        self._shares[home] = self._nothing
 
     def fullest(self, homes: Iterable[str]) -> str:
         """Of these, the one with the most left; "" if nothing is."""
@@ -77,9 +82,8 @@ class Shares:
 
     def others(self, host: str) -> list[str]:
         """The other homes that have something left as far as we know."""
-        return [
-            home for home, share in self._shares.items() if home != host and not share.exhausted()
-        ]
+        homes = self._view.job.chunks
+        return [home for home in homes if home != host and not self.of(home).exhausted()]
 
     def claimable(self, host: str, *, balance: bool) -> Iterator[int]:
         """Tasks in the order in which `host` should try them. Each must be claimed, or be found

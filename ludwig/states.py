@@ -145,7 +145,7 @@ def task_states(view: JobView, observer: Observer, now: float) -> list[TaskStatu
     """The state of every task and why it is in it, in the order of the tasks."""
     waiting = _Waiting(view, observer, now)
     rows = []
-    for number, (home, task) in sorted(view.job.tasks().items()):
+    for number, (home, task) in sorted(view.tasks.items()):
         run = task.runs[0]
         row = _one(view, observer, waiting, number=number, home=home, now=now)
         more = f" (+{len(task.runs) - 1} more)" if len(task.runs) > 1 else ""
@@ -264,9 +264,9 @@ def left_over(view: JobView, observer: Observer, host: str, now: float) -> Itera
     """Unclaimed tasks of other nodes that will not come to them: claimed also without `balance`."""
     for home, chunk in view.job.chunks.items():
         if home != host and _serving(view, observer, home, now) not in ("", *_PATIENCE):
-            for task in chunk.tasks:
-                if task.task not in view.claims and view.is_open(task.task):
-                    yield task.task
+            for task in chunk.numbers:
+                if task not in view.claims and view.is_open(task):
+                    yield task
 
 
 _TICKET_WAITS = "has not taken up its ticket yet"

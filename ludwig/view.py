@@ -37,13 +37,14 @@ class JobView:
         self._files = layout.job_files(job.project, job.job)
         self._offsets: dict[str, int] = {}
         self._claims_read: dict[tuple[int, int], Claim | None] = {}
-        self._tasks = frozenset(job.tasks())
-        self._homes = {
-            home: frozenset(layout.bucket_of(task.task) for task in chunk.tasks)
-            for home, chunk in job.chunks.items()
-        }
-        self._unended = Counter(map(layout.bucket_of, self._tasks))
+        self.tasks = queue.tasks_of(drive, job)
+        self._homes: dict[str, tuple[int, ...]] = {}
+        self._unended: Counter[int] = Counter()
         """bucket → how many of its tasks have not ended. One without any is not listed again."""
+        for home, chunk in job.chunks.items():
+            found = layout.buckets_of(chunk.numbers)
+            self._homes[home] = tuple(found)
+            self._unended.update(found)
         self.claims: dict[int, int] = {}
         """task → its latest attempt."""
         self.done: set[int] = set()
@@ -78,8 +79,8 @@ class JobView:
         """
         if not first:
             self.look_at_events()
-        own = self._homes.get(home, frozenset())
-        others = sorted(self._unended.keys() - own)
+        own = self._homes.get(home, ())
+        others = sorted(self._unended.keys() - set(own))
         if len(others) > OTHER_BUCKETS:
             others = random.sample(others, OTHER_BUCKETS)
         self.look_at_buckets([*own, *others])
@@ -135,11 +136,11 @@ class JobView:
                     self.note_claim(*found)
 
     def note_claim(self, task: int, attempt: int) -> None:
-        if task in self._tasks:
+        if task in self.tasks:
             self.claims[task] = max(attempt, self.claims.get(task, 0))
 
     def note_end(self, task: int) -> None:
-        if task in self._tasks and task not in self.done:
+        if task in self.tasks and task not in self.done:
             self.done.add(task)
             bucket = layout.bucket_of(task)
             self._unended[bucket] -= 1
@@ -211,7 +212,7 @@ class JobView:
             self.failed[key] = event
         elif event.what == "released":
             self.released[key] = event
-        elif event.what == "ended" and event.done and event.done.task in self._tasks:
+        elif event.what == "ended" and event.done and event.done.task in self.tasks:
             # Counts even if somebody has removed done/<task> since: it must not run again.
             self.ended.setdefault(event.done.task, event.done)
             self.note_end(event.done.task)
@@ -261,12 +262,12 @@ class JobView:
         """Tasks that have not ended and are not cancelled."""
         if 0 in self.stops:
             return set()
-        return set(self._tasks) - self.done - self.stops
+        return set(self.tasks) - self.done - self.stops
 
     def finished(self) -> bool:
         """Whether every task has ended."""
-        return self.done >= self._tasks
+        return len(self.done) >= len(self.tasks)
 
     def over(self) -> bool:
         """Whether no task is open any more."""
-        return len(self.done) >= len(self._tasks) or not self.open_tasks()
+        return len(self.done) >= len(self.tasks) or not self.open_tasks()

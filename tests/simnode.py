@@ -184,7 +184,7 @@ class SimNode:
             won = queue.claim(self.drive, self.job, task, attempt, claim)
             self.view.note_claim(task, attempt)
             if won:
-                self.held[key] = Held(self.job.tasks()[task][1], attempt, claim)
+                self.held[key] = Held(self.view.tasks[task][1], attempt, claim)
                 self._note(Event(what="claimed", task=task, attempt=attempt, why=why))
             return won
         finally:
@@ -203,7 +203,7 @@ class SimNode:
             elif held.attempt > 1 and self._has_ended(task):
                 del self.held[key]
             else:
-                home = self.job.tasks()[task][0]
+                home = self.view.tasks[task][0]
                 queue.read_task(self.drive, self.job, home, held.task)
                 held.phase = "running"
                 self.started.append(key)

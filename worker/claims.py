@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from ludwig import layout, queue, states
+from ludwig import errors, layout, queue, states
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Claim, Event, Failure, Task
@@ -172,9 +172,22 @@ class Claims:
             some = random.sample(others, min(HELP_CHOICE, len(others)))
             self._look_at_shares(opened, some, now)
             opened.helping = shares.fullest(some)
+            if opened.helping and not self._can_read(opened, opened.helping):
+                return self._whom_to_help(opened)
         elif now - opened.claims_seen >= HELP_LOOK_S:
             self._look_at_shares(opened, [opened.helping], now)
         return opened.helping
+
+    def _can_read(self, opened: OpenJob, home: str) -> bool:
+        """Whether a home's table of tasks is what the job says. Who changed it shall not keep us
+        from helping others."""
+        try:
+            opened.tasks.load(home)
+        except errors.Malformed as error:
+            note(log, "not-helped", level=logging.WARNING, job=opened.key, home=home, why=error)
+            opened.shares.give_up(home)
+            return False
+        return True
 
     def _look_at_shares(self, opened: OpenJob, homes: list[str], now: float) -> None:
         opened.view.look_at_shares(homes)
@@ -343,7 +356,7 @@ class Claims:
                 self._retake(opened, retake, now)
             for task, attempt, why in list(states.abandoned_stops(opened.view, self.observer, now)):
                 if not self._is_held(opened, task, attempt):
-                    self._endings.end(opened, opened.tasks[task][1], attempt, "stopped", why)
+                    self._endings.end(opened, task, attempt, "stopped", why)
 
     def _retakes(self, opened: OpenJob, now: float) -> list[states.Retake]:
         """What was left, once the ends and claims of those very tasks have been looked at."""
@@ -361,14 +374,17 @@ class Claims:
     def _retake(self, opened: OpenJob, retake: states.Retake, now: float) -> None:
         if self._is_held(opened, retake.task, retake.attempt - 1):
             return
-        spec, failures = opened.tasks[retake.task][1], retake.failures
+        task, failures = retake.task, retake.failures
         if retake.lost:
             why = f"tried too often: {retake.why}"
-            self._endings.end(opened, spec, retake.attempt - 1, "lost", why, failures)
+            self._endings.end(opened, task, retake.attempt - 1, "lost", why, failures)
         elif len(failures) > opened.job.retries and failures[-1].host == self._host:
             # It had its tries here: another node's turn, if there is one.
             if not self._others_serve(opened, now):
                 why = failures[-1].why
-                self._endings.end(opened, spec, retake.attempt - 1, "failed", why, failures)
+                self._endings.end(opened, task, retake.attempt - 1, "failed", why, failures)
         elif not self._machine.closed() and self.wants_more(opened, lost=True):
-            self._claim(opened, spec, retake.attempt, why=retake.why, failures=failures)
+            home = opened.tasks.home(task)
+            if home is not None and self._can_read(opened, home):
+                spec = opened.tasks[task][1]
+                self._claim(opened, spec, retake.attempt, why=retake.why, failures=failures)

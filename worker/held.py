@@ -87,7 +87,7 @@ class OpenJob:
     """Somebody has removed the job from the drive."""
 
     def __post_init__(self) -> None:
-        self.tasks = self.job.tasks()
+        self.tasks = self.view.tasks
         self.shares = Shares(self.view)
 
     @property
@@ -107,6 +107,8 @@ class HeldRecord(msgspec.Struct, frozen=True, kw_only=True):
     job: int
     task: int
     attempt: int
+    spec: Task
+    """What the task is: a table of tasks may be out of reach when it is needed."""
     claim: Claim
     started: str = ""
     gpus: tuple[str, ...] = ()
@@ -186,6 +188,7 @@ class Held:
             job=job,
             task=task,
             attempt=attempt,
+            spec=self.task,
             claim=self.claim,
             started=self.started,
             gpus=self.assignment.gpus if self.assignment else (),

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from ludwig import layout
+from ludwig import layout, queue
 from ludwig.config import load_worker
 from ludwig.drives.folder import FolderDrive
 from ludwig.worker.agent import Agent
@@ -101,6 +102,42 @@ def test_an_agent_helps_across_buckets(tmp_path: Path, monkeypatch: pytest.Monke
         assert len(other) > 3 and order == [*home, *reversed(other)]
         assert {path.name for path in (lab.job_folder(job) / "done").iterdir()} == {
             f"{bucket:04d}" for bucket in range(5)
+        }
+
+
+def test_an_agent_works_from_tables_and_helps_no_one_whose_table_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hebb and pitts have their shares, and never come to them."""
+    monkeypatch.setattr(queue, "TABLES_FROM", 3)
+    hosts = ("hoff", "hebb", "pitts")
+    with Lab(tmp_path, hosts=hosts, silent_s=4.0) as lab:
+        with agent_here(lab, FolderDrive(lab.root)) as agent:
+            wait_until(agent.heart.begun.is_set, what="the first beat")
+            real = queue.publish_job
+
+            def and_change(*args: Any) -> bytes:
+                record = real(*args)
+                path = lab.root / layout.job_files("trees", 1).table_of("hebb")
+                path.write_bytes(path.read_bytes().replace(b"_num", b"_mun"))
+                return record
+
+            monkeypatch.setattr(queue, "publish_job", and_change)
+            job = lab.submit(params=[{"lr": n} for n in range(12)])
+            chunks = queue.read_job(lab.drive, "trees", job.id).chunks
+            good = {*chunks["hoff"].numbers, *chunks["pitts"].numbers}
+            assert len(good) < 12
+
+            def ended() -> set[int]:
+                names = (path.name for path in (lab.job_folder(job) / "done").glob("*/*"))
+                return {task for name in names if (task := layout.parse_task(name))}
+
+            lab.until(lambda: ended() == good, "all but hebb's")
+            job.cancel()
+            wait_until(lambda: not agent.doorman.open_jobs(), what="the job to be closed")
+        assert ended() == good
+        assert {path.name for path in (lab.job_folder(job) / "claims").glob("*/*")} == {
+            layout.attempt_name(task, 1) for task in good
         }
 
 

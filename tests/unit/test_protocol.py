@@ -21,7 +21,19 @@ RECORDS = {
     for name, kind in vars(model).items()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_fields__
 }
-FILES = {"Format", "Plan", "Job", "Claim", "Event", "Done", "Stop", "Refusal", "Beat", "Ticket"}
+FILES = {
+    "Format",
+    "Plan",
+    "Job",
+    "Claim",
+    "Event",
+    "Done",
+    "Stop",
+    "Refusal",
+    "Beat",
+    "Ticket",
+    "TaskTable",
+}
 
 SAMPLE = {
     "host": "hebb",
@@ -39,7 +51,7 @@ SAMPLE = {
     "job": 17,
 }
 SPECIAL = {("ProjectFiles", "plan"): {"number": 42}, ("ProjectFiles", "job"): {"number": 17}}
-HOSTS = {"chunk_of": "hoff", "refused_by": "pitts"}
+HOSTS = {"chunk_of": "hoff", "table_of": "hoff", "refused_by": "pitts"}
 
 
 def spelled(owner: object, kind: str) -> dict[str, str]:
