@@ -78,7 +78,7 @@ class Ludwig:
         self._blocks += 1
         job = self._lab.submit(RUN, [{"block": self._blocks}], reps=number)
         ends = self._lab.job_folder(job) / "done"
-        while _published(ends) < number:
+        while sum(map(_published, ends.iterdir())) < number:
             time.sleep(0.05)
 
     def close(self) -> None:

@@ -107,7 +107,7 @@ class Job:
         "" for a task that has printed nothing. `UsageError` if there is no such task or attempt.
         """
         self._check_tasks([task])
-        attempts = list_attempts(self.lab.drive, self._files).get(task, [])
+        attempts = list_attempts(self.lab.drive, self._files, [task]).get(task, [])
         if attempt is not None and attempt not in attempts:
             there = f"There is {', '.join(map(str, attempts))}." if attempts else "There is none."
             raise errors.UsageError(
@@ -130,7 +130,7 @@ class Job:
         self._check_tasks(tasks)
         follower = Follower(self.lab.drive, self._files)
         wanted = set(tasks) or set(self._record_tasks()) - self.status().over
-        bell = Bell(self.lab.drive, self._files.done)
+        bell = Bell(self.lab.drive, self._files)
         over: frozenset[int] = frozenset()
         try:
             while True:
@@ -140,7 +140,7 @@ class Job:
                     yield from follower.read(wanted, time.monotonic(), over=over)
                     if wanted <= over:
                         return
-                bell.wait(poll_s)
+                bell.wait(poll_s, min(wanted - over, default=0))
         finally:
             bell.close()
 
@@ -210,7 +210,7 @@ class Job:
         return self._lookout.record(self.project, self.id)
 
     def _record_tasks(self) -> set[int]:
-        return set(self._record().tasks())
+        return set(self._record().numbers())
 
     def _check_tasks(self, tasks: list[int] | tuple[int, ...]) -> None:
         known = self._record_tasks() if tasks else set()

@@ -122,17 +122,25 @@ def _end_of(drive: Drive, path: str, known: int) -> int:
     return known + 1
 
 
-def list_attempts(drive: Drive, files: layout.JobFiles) -> dict[int, list[int]]:
-    """The attempts of each task that have written a log."""
+def list_attempts(
+    drive: Drive, files: layout.JobFiles, tasks: Iterable[int]
+) -> dict[int, list[int]]:
+    """The attempts of each of these tasks that have written a log."""
+    wanted = set(tasks)
     found: dict[int, list[int]] = {}
-    try:
-        names = drive.list(files.logs)
-    except errors.NotFound:
-        return found
-    for name in names:
-        if name.endswith(".log") and (key := layout.parse_attempt(name.removesuffix(".log"))):
-            found.setdefault(key[0], []).append(key[1])
+    for bucket in sorted(set(map(layout.bucket_of, wanted))):
+        for name in _names(drive, files.logs_in(bucket)):
+            key = layout.parse_attempt(name.removesuffix(".log"))
+            if name.endswith(".log") and key and key[0] in wanted:
+                found.setdefault(key[0], []).append(key[1])
     return {task: sorted(attempts) for task, attempts in found.items()}
+
+
+def _names(drive: Drive, folder: str) -> list[str]:
+    try:
+        return drive.list(folder)
+    except errors.NotFound:
+        return []
 
 
 class Follower:
@@ -145,16 +153,16 @@ class Follower:
 
     def skip(self, tasks: Iterable[int]) -> None:
         """Do not show what these tasks have written so far in attempts that are over."""
-        for task, attempts in list_attempts(self._drive, self._files).items():
-            if task in set(tasks):
-                self._ended |= {(task, attempt) for attempt in attempts}
+        for task, attempts in list_attempts(self._drive, self._files, tasks).items():
+            self._ended |= {(task, attempt) for attempt in attempts}
 
     def read(
         self, tasks: Iterable[int], now: float, *, over: frozenset[int] = frozenset()
     ) -> Iterator[LogLine]:
         """What is new in the logs of these tasks; those in `over` will not grow any more."""
-        attempts = list_attempts(self._drive, self._files)
-        for task in sorted(tasks):
+        tasks = sorted(tasks)
+        attempts = list_attempts(self._drive, self._files, tasks)
+        for task in tasks:
             known = attempts.get(task, [])
             for attempt in known:
                 key = (task, attempt)

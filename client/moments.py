@@ -1,7 +1,7 @@
 """Watching one job until it is over: how it was at each look, and whether the drive was away.
 
 The one loop behind `Job.wait`, `Job.follow`, `ludwig submit --follow` and `ludwig status --watch`.
-Looks when `done/` changes (`drive.watch`), and every few seconds anyway.
+Looks when tasks end beside the first that has not (`drive.watch`), and every few seconds anyway.
 """
 
 from __future__ import annotations
@@ -43,14 +43,20 @@ class Moment(NamedTuple):
 
 
 class Bell:
-    """Waits until something may have changed in a folder; a plain sleep where it cannot watch."""
+    """Waits until a task may have ended, in the bucket of one that has not; a plain sleep where it
+    cannot watch."""
 
-    def __init__(self, drive: Drive, folder: str) -> None:
-        self._drive, self._folder = drive, folder
+    def __init__(self, drive: Drive, files: layout.JobFiles) -> None:
+        self._drive, self._files = drive, files
+        self._folder = ""
         self._watch: Watch | None = None
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, task: int) -> None:
         started = time.monotonic()
+        folder = self._files.done_in(layout.bucket_of(task))
+        if folder != self._folder:
+            self.close()
+            self._folder = folder
         if self._watch is None:
             with suppress(errors.DriveError):
                 self._watch = self._drive.watch(self._folder)
@@ -80,7 +86,7 @@ def moments(
 
     A drive that is away is waited for, without end but for `timeout`. Other errors are raised.
     """
-    bell = Bell(drive, layout.job_files(project, number).done)
+    bell = Bell(drive, layout.job_files(project, number))
     deadline = None if timeout is None else clock() + timeout
     latest: JobStatus | None = None
     away_since: float | None = None
@@ -99,6 +105,7 @@ def moments(
             yield Moment(latest, away, away_s, late)
             if finished or late:
                 return
-            bell.wait(poll_s if left is None else max(0.0, min(poll_s, left)))
+            task = latest.first_open if latest is not None else 0
+            bell.wait(poll_s if left is None else max(0.0, min(poll_s, left)), task)
     finally:
         bell.close()

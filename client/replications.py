@@ -161,7 +161,7 @@ def is_dead(by: str) -> bool:
 
 def _count(census: Census, view: JobView) -> None:
     still_open = False
-    for number, (_, task) in view.job.tasks().items():
+    for number, (_, task) in view.tasks.items():
         done = view.end_of(number)
         waits = number not in view.done and not view.stopped(number)
         still_open = still_open or waits

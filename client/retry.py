@@ -25,9 +25,9 @@ def retry(lab: Lab, project: str, number: int, *, tasks: Sequence[int] | None = 
     old = queue.read_job(lab.drive, project, number)
     view = JobView(lab.drive, old)
     view.refresh()
-    if unknown := set(tasks or ()) - set(old.tasks()):
+    if unknown := set(tasks or ()) - set(view.tasks):
         raise errors.UsageError(f"job {number} of {project} has no task {min(unknown)}.")
-    chosen = [task for task in sorted(old.tasks()) if _to_retry(view, task, tasks)]
+    chosen = [task for task in sorted(view.tasks) if _to_retry(view, task, tasks)]
     if not chosen:
         raise errors.UsageError(f"job {number} of {project} has no task to retry.")
     if old.env_names:
@@ -35,7 +35,7 @@ def retry(lab: Lab, project: str, number: int, *, tasks: Sequence[int] | None = 
             f"job {number} was given env {', '.join(old.env_names)}, which is written nowhere. "
             "Submit again with them: finished runs count."
         )
-    runs = [run for task in chosen for run in old.tasks()[task][1].runs]
+    runs = [run for task in chosen for run in view.tasks[task][1].runs]
     params = queue.read_params(lab.drive, old)
     needed = Counter(run.param_name for run in runs)
     nodes = {name: lab.nodes[name] for name in old.chunks if name in lab.nodes}
@@ -94,5 +94,5 @@ def _retry_on(
         retry_of=old.job,
     )
     reached, lost = send_tickets(inboxes, job, record, ready, {})
-    count = sum(len(chunk.tasks) for chunk in job.chunks.values())
+    count = sum(len(chunk.numbers) for chunk in job.chunks.values())
     return Submitted(old.project, number, count, tuple(reached), (*warnings, *lost))

@@ -107,6 +107,11 @@ class JobStatus:
         return len(self.over) == self.total
 
     @property
+    def first_open(self) -> int:
+        """The first task that is not over; 0 if all are."""
+        return next((row.task for row in self.tasks if row.task not in self.over), 0)
+
+    @property
     def failed_tasks(self) -> tuple[TaskStatus, ...]:
         """All tasks that failed, or were lost for good."""
         return tuple(

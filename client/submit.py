@@ -134,7 +134,7 @@ class _Order:
         )
         reached, lost = send_tickets(self.inboxes, job, record, self.hosts, self.submission.env)
         self.warnings += lost
-        tasks = sum(len(chunk.tasks) for chunk in job.chunks.values())
+        tasks = sum(len(chunk.numbers) for chunk in job.chunks.values())
         return self._submitted(number, tasks, reached, completed)
 
     def _submitted(

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Iterable
 
 from ludwig.errors import NameNotAllowed
 
 __all__ = [
+    "BUCKET",
     "CHUNK_SUFFIX",
     "FORMAT",
     "NODES",
@@ -24,6 +27,8 @@ __all__ = [
     "ProjectFiles",
     "attempt_name",
     "beat_path",
+    "bucket_of",
+    "buckets_of",
     "check_boot",
     "check_host",
     "check_project",
@@ -51,6 +56,9 @@ TICKETS = "tickets"
 CHUNK_SUFFIX = "_param2val_chunk.pkl"
 TEMPORARY = ".tmp-"
 """Prefix of what `publish` writes before it has its name. Never listed, never read."""
+BUCKET = 1000
+"""How many tasks share a folder of claims, ends, logs or GPU traces: a server that does not tell
+upper from lower case goes through a whole folder for every new name."""
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _WINDOWS_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?")
@@ -129,6 +137,29 @@ def _number(text: str) -> int | None:
 
 def task_name(task: int) -> str:
     return f"{task:04d}"
+
+
+def bucket_of(task: int) -> int:
+    """The number of the folder for a task: its own without the last three digits."""
+    return task // BUCKET
+
+
+def buckets_of(tasks: Iterable[int]) -> Counter[int]:
+    """How many of these tasks are in each bucket; of a range, without going through it."""
+    if not isinstance(tasks, range) or tasks.step != 1:
+        return Counter(map(bucket_of, tasks))
+    found: Counter[int] = Counter()
+    first, end = tasks.start, tasks.stop
+    while first < end:
+        bucket = bucket_of(first)
+        following = min(end, (bucket + 1) * BUCKET)
+        found[bucket] = following - first
+        first = following
+    return found
+
+
+def _in_bucket(folder: str, bucket: int) -> str:
+    return f"{folder}/{bucket:04d}"
 
 
 def parse_task(name: str) -> int | None:
@@ -229,34 +260,41 @@ class JobFiles:
         self.done = f"{self.folder}/done"
         self.refused = f"{self.folder}/refused"
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """What must be there before `job.json` is published."""
-        return (
-            self.chunks,
-            self.claims,
-            self.events,
-            self.logs,
-            self.gpu,
-            self.staging,
-            self.done,
-            self.refused,
-        )
+    def folders(self, tasks: Iterable[int]) -> list[str]:
+        """What must be there before the `job.json` of these tasks is published, parents first."""
+        by_bucket = (self.claims, self.logs, self.gpu, self.done)
+        buckets = sorted(buckets_of(tasks))
+        return [
+            *(self.chunks, self.events, self.staging, self.refused, *by_bucket),
+            *(_in_bucket(folder, bucket) for folder in by_bucket for bucket in buckets),
+        ]
+
+    def claims_in(self, bucket: int) -> str:
+        return _in_bucket(self.claims, bucket)
+
+    def done_in(self, bucket: int) -> str:
+        return _in_bucket(self.done, bucket)
+
+    def logs_in(self, bucket: int) -> str:
+        return _in_bucket(self.logs, bucket)
 
     def chunk_of(self, host: str) -> str:
         return f"{self.chunks}/{check_host(host)}.pkl"
 
+    def table_of(self, host: str) -> str:
+        return f"{self.chunks}/{check_host(host)}.json"
+
     def claim_of(self, task: int, attempt: int) -> str:
-        return f"{self.claims}/{attempt_name(task, attempt)}"
+        return f"{_in_bucket(self.claims, bucket_of(task))}/{attempt_name(task, attempt)}"
 
     def events_of(self, host: str, boot: str) -> str:
         return f"{self.events}/{check_host(host)}.{check_boot(boot)}.jsonl"
 
     def log_of(self, task: int, attempt: int) -> str:
-        return f"{self.logs}/{attempt_name(task, attempt)}.log"
+        return f"{_in_bucket(self.logs, bucket_of(task))}/{attempt_name(task, attempt)}.log"
 
     def gpu_of(self, task: int, attempt: int) -> str:
-        return f"{self.gpu}/{attempt_name(task, attempt)}.csv"
+        return f"{_in_bucket(self.gpu, bucket_of(task))}/{attempt_name(task, attempt)}.csv"
 
     def staging_of(self, task: int, attempt: int) -> str:
         return f"{self.staging}/{attempt_name(task, attempt)}"
@@ -273,7 +311,7 @@ class JobFiles:
         return f"{self.staging_of(task, attempt)}/{run}.part"
 
     def done_of(self, task: int) -> str:
-        return f"{self.done}/{task_name(task)}"
+        return f"{_in_bucket(self.done, bucket_of(task))}/{task_name(task)}"
 
     def refused_by(self, host: str) -> str:
         return f"{self.refused}/{check_host(host)}.json"

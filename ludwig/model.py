@@ -6,6 +6,7 @@ Owns the shape of every JSON file that Ludwig writes; `codec.py` turns bytes int
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -35,8 +36,10 @@ __all__ = [
     "RunningAttempt",
     "Slots",
     "Stop",
+    "Table",
     "Task",
     "TaskState",
+    "TaskTable",
     "Ticket",
 ]
 
@@ -86,10 +89,34 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[Run, ...]
 
 
-class Chunk(Record, frozen=True, kw_only=True):
-    """What one host works through from the front."""
+class Table(Record, frozen=True, kw_only=True):
+    """That the tasks of a host are in `chunks/<host>.json`, and which these are."""
 
+    sha256: Sha256
+    first: Positive
+    count: Positive
+
+
+class TaskTable(Record, frozen=True, kw_only=True):
+    """`chunks/<host>.json`: the tasks of one host of a large job, numbered in a row."""
+
+    version: Positive = VERSION
+    host: Short
     tasks: tuple[Task, ...]
+
+
+class Chunk(Record, frozen=True, kw_only=True):
+    """What one host works through from the front: its tasks, or where the table of them is."""
+
+    tasks: tuple[Task, ...] = ()
+    table: Table | None = None
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of its tasks, in order."""
+        if self.table is not None:
+            return range(self.table.first, self.table.first + self.table.count)
+        return tuple(task.task for task in self.tasks)
 
 
 class Git(Record, frozen=True, kw_only=True):
@@ -146,8 +173,12 @@ class Job(Record, frozen=True, kw_only=True):
     """Published in place of a job whose submission died half-way: it never gets any task."""
 
     def tasks(self) -> dict[int, tuple[str, Task]]:
-        """Every task with its home host."""
+        """The tasks that are here and in no table, with their homes. `queue.tasks_of` has all."""
         return {t.task: (host, t) for host, chunk in self.chunks.items() for t in chunk.tasks}
+
+    def numbers(self) -> Iterator[int]:
+        """Of every task, host by host."""
+        return (number for chunk in self.chunks.values() for number in chunk.numbers)
 
 
 class Plan(Record, frozen=True, kw_only=True):

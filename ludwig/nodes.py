@@ -77,7 +77,8 @@ class Sighting:
 
 
 class Observer:
-    """Watches the heartbeats of all nodes. Costs one listing a look, and a read per new beat.
+    """Watches the heartbeats of all nodes. Costs one listing a look, and a read per new beat that
+    is asked for.
 
     `as_promised` is for those who only look: a node is silent when it misses the beats that it
     promised itself (`Beat.every_s`), whatever `silent_s` its lab was given.
@@ -93,6 +94,11 @@ class Observer:
 
     def look(self, now: float, *, read: Iterable[str] | None = None) -> None:
         """Take note of every counter; read the new beats (only of the hosts in `read`)."""
+        self.count(now)
+        self.read(self.nodes if read is None else read)
+
+    def count(self, now: float) -> None:
+        """Take note of every counter, which is enough to know who is silent: one listing."""
         try:
             names = self._drive.list(layout.NODES)
         except errors.NotFound:
@@ -102,7 +108,6 @@ class Observer:
         for host, counter in map(_parsed, names):
             if host:
                 newest[host] = max(counter, newest.get(host, 0))
-        wanted = None if read is None else set(read)
         for host, counter in newest.items():
             seen = self.nodes.get(host)
             if seen is None:
@@ -110,7 +115,12 @@ class Observer:
             elif counter != seen.counter:
                 # Smaller after somebody has cleared the folder: the node began to count anew.
                 seen.counter, seen.changed = counter, now
-            if wanted is None or host in wanted:
+
+    def read(self, hosts: Iterable[str]) -> None:
+        """Read the beats of these hosts that are newer than what was read of them."""
+        for host in list(hosts):
+            seen = self.nodes.get(host)
+            if seen is not None and seen.counter:
                 self._read(host, seen)
 
     def _forgive_gap(self, now: float) -> None:

@@ -10,14 +10,31 @@ Never sleeps, never asks for the time, never unpickles.
 from __future__ import annotations
 
 import hashlib
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from ludwig import codec, errors, layout, records
 from ludwig.drive import Drive
 from ludwig.drives.trees import local_files
-from ludwig.model import Claim, Done, File, Job, Origin, Refusal, Stop, Task
+from ludwig.model import (
+    Chunk,
+    Claim,
+    Done,
+    File,
+    Job,
+    Origin,
+    Refusal,
+    Stop,
+    Table,
+    Task,
+    TaskTable,
+)
+from ludwig.tasks import Tasks
 
 __all__ = [
     "abandon_job",
@@ -37,11 +54,14 @@ __all__ = [
     "settle",
     "stage",
     "stop",
+    "tasks_of",
     "withdraw",
 ]
 
 
 FINISH_TRIES = 5
+TABLES_FROM = 5_000
+"""A job of more tasks than these has them in tables, lest every node reads what all nodes do."""
 
 
 # --- creating and reading ----------------------------------------------------------------------
@@ -55,15 +75,36 @@ def publish_job(drive: Drive, job: Job, chunks: Mapping[str, bytes], params: byt
     for dead and abandoned it: then nothing was submitted.
     """
     files = layout.job_files(job.project, job.job)
-    for folder in files.folders:
+    job, tables = in_tables(job) if len(job.tasks()) > TABLES_FROM else (job, {})
+    for folder in files.folders(job.numbers()):
         drive.make_folders(folder)
     # Published, though nobody races for them: a call that was cut short can then be repeated.
     for host, data in chunks.items():
         drive.publish(files.chunk_of(host), data)
+    for host, data in tables.items():
+        drive.publish(files.table_of(host), data)
     drive.publish(files.params, params)
     record = codec.encode(job)
     drive.publish(files.record, record)
     return record
+
+
+def in_tables(job: Job) -> tuple[Job, dict[str, bytes]]:
+    """The record of a large job, and the bytes of each host's table of tasks.
+
+    A job in which some host's tasks are not numbered in a row keeps them all in its record.
+    """
+    chunks, tables = dict(job.chunks), {}
+    for host, chunk in job.chunks.items():
+        if not chunk.tasks:
+            continue
+        first, count = chunk.numbers[0], len(chunk.numbers)
+        if list(chunk.numbers) != list(range(first, first + count)):
+            return job, {}
+        tables[host] = codec.encode(TaskTable(host=host, tasks=chunk.tasks))
+        table = Table(sha256=codec.sha256(tables[host]), first=first, count=count)
+        chunks[host] = Chunk(table=table)
+    return msgspec.structs.replace(job, chunks=chunks), tables
 
 
 def abandon_job(drive: Drive, project: str, number: int, *, origin: Origin, nonce: str) -> bool:
@@ -125,26 +166,77 @@ def check_job(job: Job, project: str, number: int, path: str) -> None:
     try:
         if not job.abandoned:
             layout.check_relative(job.entry, what="entry")
-        seen: set[int] = set()
-        folders: set[tuple[str, str]] = set()
         hosts = {layout.check_host(host).lower() for host in job.chunks}
-        if len(hosts) != len(job.chunks):
-            raise errors.Malformed(path, "two hosts differ by case alone")
-        for chunk in job.chunks.values():
-            for task in chunk.tasks:
-                if task.task in seen or not task.runs:
-                    raise errors.Malformed(path, f"task {task.task} is there twice, or empty")
-                seen.add(task.task)
-                for run in task.runs:
-                    layout.project_files(project).run(run.param_name, run.job_name)
-                    if layout.parse_param(run.param_name) is None or "num" not in run.job_name:
-                        raise errors.Malformed(path, f"task {task.task} has an unusual name")
-                    folder = (run.param_name.lower(), run.job_name.lower())
-                    if folder in folders:
-                        raise errors.Malformed(path, f"two runs are called {run.job_name!r}")
-                    folders.add(folder)
     except errors.NameNotAllowed as error:
         raise errors.Malformed(path, str(error)) from error
+    if len(hosts) != len(job.chunks):
+        raise errors.Malformed(path, "two hosts differ by case alone")
+    _check_tables(job, path)
+    check_tasks([task for chunk in job.chunks.values() for task in chunk.tasks], project, path)
+
+
+def _check_tables(job: Job, path: str) -> None:
+    """All tasks are here, or all are in tables; and no task is in two of these."""
+    tables = sorted(
+        (chunk.table.first, chunk.table.count) for chunk in job.chunks.values() if chunk.table
+    )
+    if tables and any(chunk.tasks for chunk in job.chunks.values()):
+        raise errors.Malformed(path, "some of its tasks are in tables and some are not")
+    for (first, count), (following, _) in itertools.pairwise(tables):
+        if following < first + count:
+            raise errors.Malformed(path, f"task {following} is in two tables")
+
+
+_USUAL_NAMES = re.compile(r"(?:param_[0-9]{1,12}/[0-9][0-9-]*_[A-Za-z0-9-]+_num[0-9]+\n)*+")
+
+
+def check_tasks(tasks: Sequence[Task], project: str, path: str) -> None:
+    """Refuse tasks whose names could lead anywhere but into their own project, or to each other."""
+    seen: set[int] = set()
+    folders: set[str] = set()
+    for task in tasks:
+        if task.task in seen or not task.runs:
+            raise errors.Malformed(path, f"task {task.task} is there twice, or empty")
+        seen.add(task.task)
+        for run in task.runs:
+            folder = f"{run.param_name}/{run.job_name}".lower()
+            if folder in folders:
+                raise errors.Malformed(path, f"two runs are called {run.job_name!r}")
+            folders.add(folder)
+    names = [f"{run.param_name}/{run.job_name}" for task in tasks for run in task.runs]
+    # For ten thousand runs with names of the usual form this takes a thirtieth of the time.
+    if _USUAL_NAMES.fullmatch("".join(f"{name}\n" for name in names)) is None:
+        for task in tasks:
+            _check_runs(task, project, path)
+
+
+def _check_runs(task: Task, project: str, path: str) -> None:
+    for run in task.runs:
+        try:
+            layout.project_files(project).run(run.param_name, run.job_name)
+        except errors.NameNotAllowed as error:
+            raise errors.Malformed(path, str(error)) from error
+        if layout.parse_param(run.param_name) is None or "num" not in run.job_name:
+            raise errors.Malformed(path, f"task {task.task} has an unusual name")
+
+
+def tasks_of(drive: Drive, job: Job) -> Tasks:
+    """The tasks of a job; those in tables are read, and verified, when they are asked for."""
+    return Tasks(job, lambda host: _read_table(drive, job, host))
+
+
+def _read_table(drive: Drive, job: Job, host: str) -> tuple[Task, ...]:
+    """The tasks of one host, exactly those that `job.json` vouches for."""
+    path = layout.job_files(job.project, job.job).table_of(host)
+    data = records.read_bytes(drive, path, limit=codec.MAX_BYTES)
+    expected = job.chunks[host].table
+    if expected is None or codec.sha256(data) != expected.sha256:
+        raise errors.Malformed(path, "it does not match the SHA-256 in job.json")
+    table = codec.decode(TaskTable, data, path)
+    if table.host != host or [t.task for t in table.tasks] != list(job.chunks[host].numbers):
+        raise errors.Malformed(path, "it does not hold the tasks that job.json says")
+    check_tasks(table.tasks, job.project, path)
+    return table.tasks
 
 
 def read_params(drive: Drive, job: Job) -> dict[str, dict[str, object]]:
@@ -393,13 +485,13 @@ def roll_forward(drive: Drive, job: Job) -> list[int]:
         staged = [
             found for name in drive.list(files.staging) if (found := layout.parse_attempt(name))
         ]
-        ended = {layout.parse_task(name) for name in drive.list(files.done)} if staged else set()
     except errors.NotFound:
         return []
-    tasks = job.tasks()
+    tasks = tasks_of(drive, job)
+    ended = _ended_of(drive, files, {task for task, _ in staged if task in tasks})
     helped = []
     for task, attempt in staged:
-        if task not in ended or task not in tasks:
+        if task not in ended:
             continue
         try:
             done = read_done(drive, job, task)
@@ -408,16 +500,28 @@ def roll_forward(drive: Drive, job: Job) -> list[int]:
         if done is None:
             continue
         if done.attempt == attempt and done.outcome == "done" and done.moved:
-            if _settle_for_another(drive, job, tasks[task][1], done):
+            if _settle_for_another(drive, job, tasks, done):
                 helped.append(task)
         else:
             withdraw(drive, job, task, attempt)
     return helped
 
 
-def _settle_for_another(drive: Drive, job: Job, task: Task, done: Done) -> bool:
+def _ended_of(drive: Drive, files: layout.JobFiles, tasks: set[int]) -> set[int]:
+    """Which of these tasks have ended, by listing: names that were looked for in vain stay
+    "not found" for a second on a mount."""
+    found: set[int] = set()
+    for bucket in {layout.bucket_of(task) for task in tasks}:
+        with suppress(errors.NotFound):
+            names = drive.list(files.done_in(bucket))
+            found |= {task for name in names if (task := layout.parse_task(name))}
+    return found & tasks
+
+
+def _settle_for_another(drive: Drive, job: Job, tasks: Tasks, done: Done) -> bool:
     """As `settle`. Should somebody have removed `runs/<param_name>`, it is made again."""
     try:
+        task = tasks[done.task][1]
         if settle(drive, job, task, done):
             return True
         params = read_params(drive, job)

@@ -8,7 +8,7 @@ here, and agents act on the same words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +23,6 @@ __all__ = [
     "TaskStatus",
     "abandoned_stops",
     "after_failure",
-    "claimable",
     "counts",
     "job_state",
     "left_over",
@@ -148,7 +147,7 @@ def task_states(view: JobView, observer: Observer, now: float) -> list[TaskStatu
     """The state of every task and why it is in it, in the order of the tasks."""
     waiting = _Waiting(view, observer, now)
     rows = []
-    for number, (home, task) in sorted(view.job.tasks().items()):
+    for number, (home, task) in sorted(view.tasks.items()):
         run = task.runs[0]
         row = _one(view, observer, waiting, number=number, home=home, now=now)
         more = f" (+{len(task.runs) - 1} more)" if len(task.runs) > 1 else ""
@@ -284,44 +283,13 @@ def job_state(numbers: Mapping[TaskState, int]) -> TaskState:
 # --- what a node does --------------------------------------------------------------------------
 
 
-def claimable(view: JobView, host: str, *, skip: Container[int] = ()) -> Iterator[int]:
-    """Tasks that were never claimed, in the order in which `host` should try them.
-
-    Home first, from the front; then the node with the most left, from the back, so that helper and
-    home meet as late as possible.
-    """
-    job = view.job
-
-    def open_tasks(home: str) -> Iterator[int]:
-        for task in job.chunks[home].tasks if home in job.chunks else ():
-            number = task.task
-            if not (
-                number in view.claims
-                or number in view.done
-                or number in skip
-                or view.stopped(number)
-            ):
-                yield number
-
-    yield from open_tasks(host)
-    if not job.balance:
-        return
-    left = {home: list(open_tasks(home)) for home in job.chunks if home != host}
-    while left:
-        home = max(left, key=lambda name: (len(left[name]), name))
-        if not left[home]:
-            return
-        yield left[home].pop()
-
-
 def left_over(view: JobView, observer: Observer, host: str, now: float) -> Iterator[int]:
     """Unclaimed tasks of other nodes that will not come to them: claimed also without `balance`."""
-    open_tasks = view.open_tasks()
     for home, chunk in view.job.chunks.items():
         if home != host and _serving(view, observer, home, now) not in ("", *_PATIENCE):
-            for task in chunk.tasks:
-                if task.task not in view.claims and task.task in open_tasks:
-                    yield task.task
+            for task in chunk.numbers:
+                if task not in view.claims and view.is_open(task):
+                    yield task
 
 
 _TICKET_WAITS = "has not taken up its ticket yet"
@@ -330,7 +298,7 @@ _PATIENCE = ("not heard of yet", _TICKET_WAITS)
 
 def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterator[Retake]:
     """Attempts that nobody works on any more and that `host` may claim anew."""
-    for task in sorted(view.open_tasks()):
+    for task in sorted(filter(view.is_open, view.claims)):
         held = holding(view, observer, task, now)
         if held is None or held.state in ("held", "waiting", "unclear"):
             continue

@@ -1,22 +1,28 @@
 """What the drive says of one job right now, read with few requests.
 
-A `JobView` lists (claims, ends, stop files, refusals) and reads each node's event file from where
-it left off; so the cost grows with the nodes, not with the tasks. Decides nothing: `states.py`
-does.
+A `JobView` lists (claims, ends, stop files, refusals) and reads those event files that have grown,
+each from where it left off; so the cost grows with the nodes that have something to tell, not with
+the tasks. Decides nothing: `states.py` does.
 """
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 
 from ludwig import codec, errors, layout, queue, records
-from ludwig.drive import Drive
+from ludwig.drive import Drive, Entry
 from ludwig.model import Claim, Done, Event, Job, Refusal
 
 __all__ = ["JobView"]
 
 _EVENTS_LIMIT = 64 << 20
 """How much of an event file is read at once; no line is longer."""
+
+OTHER_BUCKETS = 8
+"""Of how many buckets beside its own share's a node looks at the claims and ends at a time."""
 
 _CLAIMED = frozenset({"claimed", "started", "failed", "released"})
 
@@ -31,7 +37,14 @@ class JobView:
         self._files = layout.job_files(job.project, job.job)
         self._offsets: dict[str, int] = {}
         self._claims_read: dict[tuple[int, int], Claim | None] = {}
-        self._tasks = frozenset(job.tasks())
+        self.tasks = queue.tasks_of(drive, job)
+        self._homes: dict[str, tuple[int, ...]] = {}
+        self._unended: Counter[int] = Counter()
+        """bucket → how many of its tasks have not ended. One without any is not listed again."""
+        for home, chunk in job.chunks.items():
+            found = layout.buckets_of(chunk.numbers)
+            self._homes[home] = tuple(found)
+            self._unended.update(found)
         self.claims: dict[int, int] = {}
         """task → its latest attempt."""
         self.done: set[int] = set()
@@ -42,23 +55,54 @@ class JobView:
         self.released: dict[tuple[int, int], Event] = {}
         self.reasons: dict[tuple[int, int], str] = {}
         """(task, attempt) → why it was claimed; empty for the first."""
-        self.listed_claims: set[tuple[int, int]] = set()
-        self.listed_ends: set[int] = set()
-        """What the folders held at the last look; events may tell of more."""
         self.accepted: set[str] = set()
         self.refusals: dict[str, str] = {}
         self.unclear: dict[tuple[int, int], float] = {}
         """When (by our clock) an attempt was first seen whose claim does not say whose it is."""
         self.problems: dict[str, str] = {}
         """path → what is wrong with it."""
+        self.there = True
+        """Whether `job.json` was in the job's folder at the last look at the stops."""
 
     def refresh(self) -> None:
-        """Look again at everything."""
+        """Look again at everything that can still change."""
         self.look_at_ends()
         self.look_at_claims()
         self.look_at_stops()
         self.look_at_refusals()
         self.look_at_events()
+
+    def refresh_for(self, home: str, *, first: bool = False) -> None:
+        """Look again, as one of many nodes: at what others say, at our own share, and at some
+        of the rest. What everybody has done of a large job, no node has to know at once.
+
+        A job that nobody has begun has no story to read at the `first` look, though every node
+        has an event file by then.
+        """
+        if not first:
+            self.look_at_events()
+        own = self._homes.get(home, ())
+        others = sorted(self._unended.keys() - set(own))
+        if len(others) > OTHER_BUCKETS:
+            others = random.sample(others, OTHER_BUCKETS)
+        self.look_at_buckets([*own, *others])
+        self.look_at_stops()
+        self.look_at_refusals()
+        if first and (self.claims or self.done):
+            self.look_at_events()
+
+    def look_at_buckets(self, buckets: Iterable[int]) -> None:
+        """At the ends and claims of these: ends first, as for every judgement on a state."""
+        buckets = list(buckets)
+        self.look_at_ends(buckets)
+        self.look_at_claims(buckets)
+
+    def look_at_shares(self, homes: Iterable[str]) -> None:
+        """At what is left of these nodes' shares."""
+        self.look_at_buckets({b for home in homes for b in self._homes.get(home, ())})
+
+    def _open_buckets(self, wanted: Iterable[int] | None) -> list[int]:
+        return sorted(self._unended if wanted is None else self._unended.keys() & set(wanted))
 
     def _list(self, folder: str) -> list[str]:
         try:
@@ -69,19 +113,47 @@ class JobView:
             self.problems[folder] = error.reason
             return []
 
-    def look_at_ends(self) -> None:
-        names = map(layout.parse_task, self._list(self._files.done))
-        self.listed_ends = {task for task in names if task in self._tasks}
-        self.done |= self.listed_ends
+    def _scan(self, folder: str) -> list[Entry]:
+        try:
+            return self._drive.scan(folder)
+        except errors.NotFound:
+            return []
+        except errors.WrongKind as error:
+            self.problems[folder] = error.reason
+            return []
 
-    def look_at_claims(self) -> None:
-        names = map(layout.parse_attempt, self._list(self._files.claims))
-        self.listed_claims = {found for found in names if found and found[0] in self._tasks}
-        for task, attempt in self.listed_claims:
+    def look_at_ends(self, buckets: Iterable[int] | None = None) -> None:
+        """In these buckets, or in all that have tasks which have not ended."""
+        for bucket in self._open_buckets(buckets):
+            for name in self._list(self._files.done_in(bucket)):
+                task = layout.parse_task(name)
+                if task is not None:
+                    self.note_end(task)
+
+    def look_at_claims(self, buckets: Iterable[int] | None = None) -> None:
+        """In these buckets, or in all that have tasks which have not ended."""
+        for bucket in self._open_buckets(buckets):
+            for name in self._list(self._files.claims_in(bucket)):
+                if found := layout.parse_attempt(name):
+                    self.note_claim(*found)
+
+    def note_claim(self, task: int, attempt: int) -> None:
+        if task in self.tasks:
             self.claims[task] = max(attempt, self.claims.get(task, 0))
 
+    def note_end(self, task: int) -> None:
+        if task in self.tasks and task not in self.done:
+            self.done.add(task)
+            bucket = layout.bucket_of(task)
+            self._unended[bucket] -= 1
+            if self._unended[bucket] <= 0:
+                del self._unended[bucket]
+
     def look_at_stops(self) -> None:
-        for name in self._list(self._files.folder):
+        """One listing, which also tells whether the job is still there."""
+        names = self._list(self._files.folder)
+        self.there = self._files.record.rpartition("/")[2] in names
+        for name in names:
             task = layout.parse_stop(name)
             if task is not None:
                 self.stops.add(task)
@@ -103,9 +175,11 @@ class JobView:
                 continue
 
     def look_at_events(self) -> None:
-        for name in self._list(self._files.events):
-            found = layout.parse_events(name)
-            if found is None:
+        """Read what has been appended. The size that a mount tells may be a second old: what is
+        behind it is read at a later look, when the size has come after."""
+        for entry in self._scan(self._files.events):
+            name, found = entry.name, layout.parse_events(entry.name)
+            if found is None or not (entry.is_folder or entry.size > self._offsets.get(name, 0)):
                 continue
             host, boot = found
             path = self._files.events_of(host, boot)
@@ -131,10 +205,10 @@ class JobView:
 
     def _note(self, host: str, event: Event) -> None:
         key = (event.task, event.attempt)
-        if event.what in _CLAIMED and event.attempt and event.task in self._tasks:
+        if event.what in _CLAIMED and event.attempt:
             # Should somebody have removed the claim: its number must not be used again.
-            self.claims[event.task] = max(event.attempt, self.claims.get(event.task, 0))
-        if event.what == "claimed" and event.task in self._tasks:
+            self.note_claim(event.task, event.attempt)
+        if event.what == "claimed" and event.task in self.tasks:
             self.reasons[key] = event.why
         if event.what == "accepted":
             self.accepted.add(host)
@@ -142,10 +216,10 @@ class JobView:
             self.failed[key] = event
         elif event.what == "released":
             self.released[key] = event
-        elif event.what == "ended" and event.done and event.done.task in self._tasks:
+        elif event.what == "ended" and event.done and event.done.task in self.tasks:
             # Counts even if somebody has removed done/<task> since: it must not run again.
             self.ended.setdefault(event.done.task, event.done)
-            self.done.add(event.done.task)
+            self.note_end(event.done.task)
 
     def end_of(self, task: int) -> Done | None:
         """How a task ended: from the events, else from its own file."""
@@ -184,16 +258,20 @@ class JobView:
     def stopped(self, task: int) -> bool:
         return 0 in self.stops or task in self.stops
 
+    def is_open(self, task: int) -> bool:
+        """Whether a task of the job has not ended and is not cancelled."""
+        return task not in self.done and not self.stopped(task)
+
     def open_tasks(self) -> set[int]:
         """Tasks that have not ended and are not cancelled."""
         if 0 in self.stops:
             return set()
-        return set(self._tasks) - self.done - self.stops
+        return set(self.tasks) - self.done - self.stops
 
     def finished(self) -> bool:
         """Whether every task has ended."""
-        return self.done >= self._tasks
+        return len(self.done) >= len(self.tasks)
 
     def over(self) -> bool:
         """Whether no task is open any more."""
-        return len(self.done) >= len(self._tasks) or not self.open_tasks()
+        return len(self.done) >= len(self.tasks) or not self.open_tasks()

@@ -326,7 +326,8 @@ class Chaos:
         found = [
             path
             for kind in ("claims", "events", "done", "logs")
-            for path in top.glob(f"*/.ludwig/jobs/*/{kind}/*")
+            for path in top.glob(f"*/.ludwig/jobs/*/{kind}/**/*")
+            if path.is_file()
         ]
         return sorted([*found, *top.glob(".ludwig/nodes/*.json")])
 

@@ -253,7 +253,7 @@ class Lab:
         return found
 
     def claims(self, job: Job) -> list[str]:
-        return sorted(path.name for path in (self.job_folder(job) / "claims").iterdir())
+        return sorted(path.name for path in (self.job_folder(job) / "claims").glob("*/*"))
 
     # --- nodes ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ dead (`crashed`, then `boot`), after the second `tick` is simply called again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ from ludwig.model import (
     Task,
 )
 from ludwig.nodes import Observer
+from ludwig.shares import Shares
 from ludwig.view import JobView
 
 __all__ = ["Held", "SimNode"]
@@ -82,6 +83,7 @@ class SimNode:
         self.intended = None
         self.held = {key: held for key, held in self.held.items() if held.done is not None}
         self.view = JobView(self.drive, self.job)
+        self.shares = Shares(self.view)
         self.observer = Observer(self.drive, silent_s=self.silent_s)
         self._note(Event(what="accepted"))
 
@@ -142,7 +144,7 @@ class SimNode:
         now = self.clock()
         self.observer.first_look(self.job.chunks, now)
         self.observer.look(now)
-        self.view.refresh()
+        self.view.refresh_for(self.host)
 
     # --- claiming ------------------------------------------------------------------------------
 
@@ -153,13 +155,16 @@ class SimNode:
     def claim_new(self) -> None:
         if self.counter is None:
             return
-        candidates = list(states.claimable(self.view, self.host))
-        candidates += states.left_over(self.view, self.observer, self.host, self.clock())
-        for task in candidates:
+        for task in self._candidates():
             if self.free <= 0:
                 return
+            self.claim(task, 1)
+
+    def _candidates(self) -> Iterator[int]:
+        yield from self.shares.claimable(self.host, balance=self.job.balance)
+        for task in states.left_over(self.view, self.observer, self.host, self.clock()):
             if task not in self.view.claims:
-                self.claim(task, 1)
+                yield task
 
     def claim(
         self, task: int, attempt: int, *, why: str = "", failures: tuple[Failure, ...] = ()
@@ -177,9 +182,9 @@ class SimNode:
                 failures=failures,
             )
             won = queue.claim(self.drive, self.job, task, attempt, claim)
-            self.view.claims[task] = max(attempt, self.view.claims.get(task, 0))
+            self.view.note_claim(task, attempt)
             if won:
-                self.held[key] = Held(self.job.tasks()[task][1], attempt, claim)
+                self.held[key] = Held(self.view.tasks[task][1], attempt, claim)
                 self._note(Event(what="claimed", task=task, attempt=attempt, why=why))
             return won
         finally:
@@ -198,7 +203,7 @@ class SimNode:
             elif held.attempt > 1 and self._has_ended(task):
                 del self.held[key]
             else:
-                home = self.job.tasks()[task][0]
+                home = self.view.tasks[task][0]
                 queue.read_task(self.drive, self.job, home, held.task)
                 held.phase = "running"
                 self.started.append(key)
@@ -260,7 +265,7 @@ class SimNode:
         won = queue.finish(
             self.drive, self.job, held.task, held.done, folders=folders, params=self.params
         )
-        self.view.done.add(held.task.task)
+        self.view.note_end(held.task.task)
         if won:
             self._ended(held.done)
 
@@ -312,13 +317,13 @@ class SimNode:
             failures=failures,
         )
         won = queue.end(self.drive, self.job, done)
-        self.view.done.add(task)
+        self.view.note_end(task)
         if won:
             self._ended(done)
 
     def take_over(self) -> None:
         now = self.clock()
-        for retake in list(states.retakes(self.view, self.observer, self.host, now)):
+        for retake in self._retakes(now):
             if (retake.task, retake.attempt - 1) in self.held:
                 continue
             if retake.lost:
@@ -333,6 +338,13 @@ class SimNode:
                 continue
             if self.free > 0:
                 self.claim(retake.task, retake.attempt, why=retake.why, failures=failures)
+
+    def _retakes(self, now: float) -> list[states.Retake]:
+        found = list(states.retakes(self.view, self.observer, self.host, now))
+        if found:
+            self.view.look_at_buckets({layout.bucket_of(retake.task) for retake in found})
+            found = list(states.retakes(self.view, self.observer, self.host, now))
+        return found
 
     def release(self, key: tuple[int, int], why: str) -> None:
         """Give back what has not started."""

@@ -96,14 +96,26 @@ def job_record(
     hosts: Sequence[str],
     nonce: str,
     stamp: str,
+    in_turn: bool = True,
+    shares: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> tuple[Job, dict[str, bytes], bytes]:
-    """A job, the bytes of its chunks and of its params.json; tasks are dealt to hosts in turn."""
+    """A job, the bytes of its chunks and of its params.json.
+
+    Tasks are dealt to hosts in turn; or, as clients do, so that each has numbers in a row, in equal
+    shares or in these.
+    """
     dealt: dict[str, list[Task]] = {host: [] for host in hosts}
     chunks: dict[str, bytearray] = {host: bytearray() for host in hosts}
     names = [name for name, count in runs.items() for _ in range(count)]
+    order = [
+        hosts[i % len(hosts) if in_turn else i * len(hosts) // len(names)]
+        for i in range(len(names))
+    ]
+    if shares is not None:
+        order = [host for host, share in shares.items() for _ in range(share)]
     for index, name in enumerate(names):
-        host = hosts[index % len(hosts)]
+        host = order[index]
         job_name = f"{stamp}_{host}_num{index + 1}"
         data = pickle.dumps([{**params[name], "param_name": name, "job_name": job_name}])
         task = Task(

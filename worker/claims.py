@@ -1,23 +1,26 @@
 """Which attempts this node claims: its own chunk first, then others', then what others left.
 
-Decides with the pure functions of `ludwig.states`; owns what is known of other nodes. Called by the
-foreman's thread, and by the publisher's for the next attempt at what failed; one lock keeps them
-apart, and nobody else may wait for it: it is held during calls to the drive.
+Decides with `ludwig.shares`, `ludwig.states` and `looks.py`; owns what is known of other nodes.
+Called by the foreman's thread, and by the publisher's for the next attempt at what failed; one lock
+keeps them apart, and nobody else may wait for it: it is held during calls to the drive.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from ludwig import queue, states
+from ludwig import errors, layout, queue, states
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Claim, Event, Failure, Task
 from ludwig.nodes import Observer
+from ludwig.shares import Share
+from ludwig.worker import looks
 from ludwig.worker.bench import Bench
 from ludwig.worker.endings import Endings
 from ludwig.worker.held import OpenJob
@@ -32,6 +35,10 @@ log = logging.getLogger(__name__)
 
 HELP_LOOK_S = 1.0
 """How old a listing of claims may be when helping another node."""
+HELP_CHOICE = 8
+"""Of so many nodes, the one with the most left is helped. In a small lab these are all."""
+LOW = 8
+"""So many tasks for each of our slots are little: then others may be taking them, too."""
 WHY_LIMIT = 900
 
 
@@ -58,8 +65,6 @@ class Claims:
         self._beat_counter = beat_counter
         self.lock = threading.RLock()
         self.observer = Observer(drive, silent_s=config.drive.node_silent_s)
-        self.look_s = max(0.2, min(15.0, config.drive.node_silent_s / 8))
-        """How often a job is looked at as a whole."""
 
     # --- how much ------------------------------------------------------------------------------
 
@@ -82,6 +87,8 @@ class Claims:
         ahead = min(running, self._machine.slots(wanted))
         if lost:
             return ahead > 0 and waiting <= ahead
+        if self._machine.suspects(opened.key):  # what died here was perhaps only the beginning
+            return False
         return waiting < ahead and self._plentiful(opened)
 
     def is_owed_a_turn(self, opened: OpenJob) -> bool:
@@ -96,19 +103,31 @@ class Claims:
     def _has_some_for_us(self, opened: OpenJob) -> bool:
         """Keeping one GPU idle until another is free too is for one node only: the task's home."""
         if self._machine.needs(opened.job.gpus) < 2:
-            return any(True for _ in states.claimable(opened.view, self._host))
-        chunk = opened.job.chunks.get(self._host)
-        if chunk is not None and any(self._is_open(opened, task.task) for task in chunk.tasks):
+            tasks = opened.shares.claimable(self._host, balance=opened.job.balance)
+            return next(tasks, None) is not None
+        if not opened.shares.of(self._host).exhausted():
             return True
         now = time.monotonic()
         return any(True for _ in states.left_over(opened.view, self.observer, self._host, now))
 
     def _plentiful(self, opened: OpenJob) -> bool:
-        """Whether so much is left that a claim made early takes nothing from anybody."""
-        left = len(opened.tasks) - len(opened.view.claims)
+        """Whether so much is left that a claim made early takes nothing from anybody.
+
+        Counts only the share that is being worked on, since of the others little is known. While
+        nobody else takes from it, all of it is ours to do.
+        """
+        shares, mine = opened.shares, self._machine.slots(opened.job.gpus)
+        share = shares.of(self._host)
+        if share.exhausted():
+            share = shares.of(opened.helping)
+        elif not share.helped():
+            return share.left() > 2 * mine
+        return share.left() > 2 * max(mine, self._slots_of_all(opened, mine))
+
+    def _slots_of_all(self, opened: OpenJob, mine: int) -> int:
+        """Of a node whose heartbeat was not read, nothing better is known than our own number."""
         beats = (self.observer.beat(host) for host in opened.job.chunks)
-        slots = sum(max(1, b.slots.gpus or b.slots.cpus) for b in beats if b is not None)
-        return left > 2 * max(slots, self._machine.slots(opened.job.gpus))
+        return sum(max(1, b.slots.gpus or b.slots.cpus) if b else max(1, mine) for b in beats)
 
     def others_fine(self, opened: OpenJob) -> bool:
         """Whether some other node has not set the job aside: else the job itself is at fault."""
@@ -130,35 +149,49 @@ class Claims:
             )
 
     def _unclaimed(self, opened: OpenJob) -> Iterator[int]:
-        """Home first; then, having looked, from the back of who has most left."""
-        view = opened.view
-        # Kept from call to call, so that a long chunk is not gone through anew for every task.
-        opened.home_tasks = opened.home_tasks or states.claimable(view, self._host)
-        for task in opened.home_tasks:
-            if opened.tasks[task][0] != self._host:
-                break
-            if self._is_open(opened, task):
-                yield task
-        opened.home_tasks = None
+        """Home first; then, having looked, from the back of one who has much left."""
+        shares = opened.shares
+        while (task := shares.of(self._host).first()) is not None:
+            yield task
         if opened.job.balance:
-            self._look_before_helping(opened)
-            others = states.claimable(view, self._host)
-        else:
-            others = states.left_over(view, self.observer, self._host, time.monotonic())
-        for task in others:
-            if self._is_open(opened, task):
+            while home := self._whom_to_help(opened):
+                if (task := shares.of(home).last()) is not None:
+                    yield task
+            return
+        now = time.monotonic()
+        for task in states.left_over(opened.view, self.observer, self._host, now):
+            if task not in opened.view.claims:
                 yield task
 
-    def _is_open(self, opened: OpenJob, task: int) -> bool:
-        view = opened.view
-        return task not in view.claims and task not in view.done and not view.stopped(task)
+    def _whom_to_help(self, opened: OpenJob) -> str:
+        """One node is helped until nothing is left there, so that only its claims are listed; then
+        the one of a few with the most left. "" when nothing is left that we know of."""
+        now, shares = time.monotonic(), opened.shares
+        if shares.of(opened.helping).exhausted():
+            others = shares.others(self._host)
+            some = random.sample(others, min(HELP_CHOICE, len(others)))
+            self._look_at_shares(opened, some, now)
+            opened.helping = shares.fullest(some)
+            if opened.helping and not self._can_read(opened, opened.helping):
+                return self._whom_to_help(opened)
+        elif now - opened.claims_seen >= HELP_LOOK_S:
+            self._look_at_shares(opened, [opened.helping], now)
+        return opened.helping
 
-    def _look_before_helping(self, opened: OpenJob) -> None:
-        now = time.monotonic()
-        if now - opened.claims_seen >= HELP_LOOK_S:
-            opened.view.look_at_claims()
-            opened.view.look_at_ends()
-            opened.claims_seen = now
+    def _can_read(self, opened: OpenJob, home: str) -> bool:
+        """Whether a home's table of tasks is what the job says. Who changed it shall not keep us
+        from helping others."""
+        try:
+            opened.tasks.load(home)
+        except errors.Malformed as error:
+            note(log, "not-helped", level=logging.WARNING, job=opened.key, home=home, why=error)
+            opened.shares.give_up(home)
+            return False
+        return True
+
+    def _look_at_shares(self, opened: OpenJob, homes: list[str], now: float) -> None:
+        opened.view.look_at_shares(homes)
+        opened.claims_seen = now
 
     def _claim(
         self,
@@ -181,7 +214,7 @@ class Claims:
                 failures=failures,
             )
             won = queue.claim(self._drive, opened.job, task.task, attempt, claim)
-            opened.view.claims[task.task] = max(attempt, opened.view.claims.get(task.task, 0))
+            opened.view.note_claim(task.task, attempt)
             if not won:
                 return False
             held = self._preparer.take_in(opened, task, attempt, claim)
@@ -206,10 +239,16 @@ class Claims:
             return self._claim(opened, task, attempt, why=why, failures=failures)
 
     def others_serve(self, opened: OpenJob) -> bool:
-        """Whether another node works on this job, as far as one can tell. Looks anew."""
+        """Whether another node works on this job, as far as one can tell.
+
+        Looks anew, unless somebody who was known to is not silent.
+        """
         with self.lock:
             now = time.monotonic()
-            self.observer.look(now, read=opened.job.chunks)
+            self.observer.count(now)
+            if states.others_serving(opened.view, self.observer, self._host, now):
+                return True
+            self.observer.read(opened.job.chunks)
             opened.view.look_at_events()
             return self._others_serve(opened, now)
 
@@ -232,31 +271,101 @@ class Claims:
             and not self.observer.silent(host, now)
         )
 
-    # --- what others left ----------------------------------------------------------------------
+    # --- looking -------------------------------------------------------------------------------
 
-    def look_at_nodes(self, jobs: list[OpenJob]) -> None:
-        """How the nodes of these jobs are."""
+    def glance_s(self, opened: OpenJob) -> float:
+        """How often the job is glanced at."""
+        return looks.glance_s(self.observer.silent_s, len(opened.job.chunks))
+
+    def count_beats(self, jobs: Iterable[OpenJob]) -> None:
+        """Who of these jobs' nodes is silent. Costs one listing."""
         with self.lock:
             now = time.monotonic()
-            hosts = {host for opened in jobs for host in opened.job.chunks}
-            self.observer.first_look(hosts, now)
-            self.observer.look(now, read=hosts)
+            self.observer.first_look({host for job in jobs for host in job.job.chunks}, now)
+            self.observer.count(now)
+
+    def get_to_know(self, opened: OpenJob) -> None:
+        """The first look at a job, before anything of it is claimed."""
+        with self.lock:
+            opened.view.refresh_for(self._host, first=True)
+            self._looked(opened)
+
+    def must_ask_others(self, opened: OpenJob) -> bool:
+        """Whether something speaks against the job, or this node, and others were never heard."""
+        others = [host for host in opened.job.chunks if host != self._host]
+        return self._machine.suspects(opened.key) and not any(map(self.observer.beat, others))
+
+    def ask_others(self, opened: OpenJob) -> None:
+        """How the other nodes are."""
+        with self.lock:
+            self.observer.read(opened.job.chunks)
+
+    def is_due(self, opened: OpenJob) -> bool:
+        """Whether it is time for a whole look, now that we know who is silent."""
+        now, silent_s = time.monotonic(), self.observer.silent_s
+        since = now - opened.refreshed
+        nodes = len(opened.job.chunks)
+        if opened.refreshed <= 0.0:
+            return True
+        if self._machine.suspects(opened.key):
+            return since >= looks.look_s(silent_s)
+        room = self.wants_more(opened) or not self._bench.all()
+        if self._silent(opened, now) - opened.silent and self.wants_more(opened, lost=True):
+            # Enough that somebody finds what they left: not all nodes of a large lab at once.
+            return random.random() < looks.chance(nodes)  # noqa: S311
+        return since >= looks.whole_s(silent_s, nodes, room=room) * opened.patience
+
+    def _silent(self, opened: OpenJob, now: float) -> frozenset[str]:
+        return frozenset(host for host in opened.job.chunks if self.observer.silent(host, now))
 
     def look(self, opened: OpenJob) -> None:
-        """Look at a job as a whole."""
+        """Look at a job as a whole: at the heartbeats of its nodes first."""
         with self.lock:
-            opened.view.refresh()
-            opened.refreshed = opened.claims_seen = time.monotonic()
+            self.observer.read(opened.job.chunks)
+            opened.view.refresh_for(self._host)
+            self._looked(opened)
+
+    def _looked(self, opened: OpenJob) -> None:
+        now = time.monotonic()
+        opened.refreshed = opened.glanced = opened.claims_seen = opened.share_seen = now
+        opened.silent = self._silent(opened, now)
+        if len(opened.job.chunks) > looks.LOOKERS:  # lest all of them look at the same moments
+            opened.patience = random.expovariate(1.0)
+
+    def glance(self, opened: OpenJob) -> None:
+        """Look for stops; and whether others take from our share, when that matters."""
+        with self.lock:
+            opened.view.look_at_stops()
+            opened.glanced = now = time.monotonic()
+            share = opened.shares.of(self._host)
+            pause = 0.0 if self._runs_low(opened, share) else self.observer.silent_s
+            if not share.exhausted() and now - opened.share_seen >= pause:
+                opened.view.look_at_shares([self._host])
+                opened.share_seen = now
+
+    def _runs_low(self, opened: OpenJob, share: Share) -> bool:
+        return share.helped() or share.left() <= LOW * self._machine.slots(opened.job.gpus)
+
+    # --- what others left ----------------------------------------------------------------------
 
     def take_over(self, opened: OpenJob) -> None:
         """Claim what dead or failing nodes left; end what is cancelled and held by nobody."""
         now = time.monotonic()
         with self.lock:
-            for retake in list(states.retakes(opened.view, self.observer, self._host, now)):
+            for retake in self._retakes(opened, now):
                 self._retake(opened, retake, now)
             for task, attempt, why in list(states.abandoned_stops(opened.view, self.observer, now)):
                 if not self._is_held(opened, task, attempt):
-                    self._endings.end(opened, opened.tasks[task][1], attempt, "stopped", why)
+                    self._endings.end(opened, task, attempt, "stopped", why)
+
+    def _retakes(self, opened: OpenJob, now: float) -> list[states.Retake]:
+        """What was left, once the ends and claims of those very tasks have been looked at."""
+        view = opened.view
+        found = list(states.retakes(view, self.observer, self._host, now))
+        if found:
+            view.look_at_buckets({layout.bucket_of(retake.task) for retake in found})
+            found = list(states.retakes(view, self.observer, self._host, now))
+        return found
 
     def _is_held(self, opened: OpenJob, task: int, attempt: int) -> bool:
         """Whether it is ours, and perhaps about to be published."""
@@ -265,14 +374,17 @@ class Claims:
     def _retake(self, opened: OpenJob, retake: states.Retake, now: float) -> None:
         if self._is_held(opened, retake.task, retake.attempt - 1):
             return
-        spec, failures = opened.tasks[retake.task][1], retake.failures
+        task, failures = retake.task, retake.failures
         if retake.lost:
             why = f"tried too often: {retake.why}"
-            self._endings.end(opened, spec, retake.attempt - 1, "lost", why, failures)
+            self._endings.end(opened, task, retake.attempt - 1, "lost", why, failures)
         elif len(failures) > opened.job.retries and failures[-1].host == self._host:
             # It had its tries here: another node's turn, if there is one.
             if not self._others_serve(opened, now):
                 why = failures[-1].why
-                self._endings.end(opened, spec, retake.attempt - 1, "failed", why, failures)
+                self._endings.end(opened, task, retake.attempt - 1, "failed", why, failures)
         elif not self._machine.closed() and self.wants_more(opened, lost=True):
-            self._claim(opened, spec, retake.attempt, why=retake.why, failures=failures)
+            home = opened.tasks.home(task)
+            if home is not None and self._can_read(opened, home):
+                spec = opened.tasks[task][1]
+                self._claim(opened, spec, retake.attempt, why=retake.why, failures=failures)

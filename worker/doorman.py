@@ -134,6 +134,7 @@ class Doorman:
             raise errors.TicketRefused(f"user {letter.user!r} is not in allow_users")
         job = queue.read_job(self._drive, ticket.project, ticket.job, sha256=ticket.sha256)
         self._check(job)
+        queue.tasks_of(self._drive, job).load(self._config.hostname)
         params = self._params_of(job)
         archive = letter.source(job.source)
         source = workspace.unpack(archive, job.source, self._config.work / "sources")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ludwig import errors, queue
 from ludwig.drive import Drive
-from ludwig.model import Done, Event, Failure, Outcome, Task
+from ludwig.model import Done, Event, Failure, Outcome
 from ludwig.worker.bench import Bench
 from ludwig.worker.held import Held, OpenJob
 from ludwig.worker.journal import note
@@ -68,7 +68,7 @@ class Endings:
         if self._bench.move(held, "waiting", "publishing"):
             try:
                 failures = held.claim.failures
-                self.end(held.open_job, held.task, held.attempt, outcome, why, failures)
+                self.end(held.open_job, held.task.task, held.attempt, outcome, why, failures)
             except errors.DriveError:
                 self._bench.move(held, "publishing", "waiting")
                 raise
@@ -77,7 +77,7 @@ class Endings:
     def end(
         self,
         opened: OpenJob,
-        task: Task,
+        task: int,
         attempt: int,
         outcome: Outcome,
         why: str,
@@ -85,7 +85,7 @@ class Endings:
     ) -> None:
         """Publish the end of a task that nobody works on."""
         done = Done(
-            task=task.task,
+            task=task,
             attempt=attempt,
             outcome=outcome,
             host=self._host,
@@ -94,8 +94,6 @@ class Endings:
             failures=failures,
         )
         if queue.end(self._drive, opened.job, done):
-            self._events.note(
-                opened, Event(what="ended", task=task.task, attempt=attempt, done=done)
-            )
-        opened.view.done.add(task.task)
-        note(log, "ended", job=opened.key, task=task.task, outcome=outcome, why=why)
+            self._events.note(opened, Event(what="ended", task=task, attempt=attempt, done=done))
+        opened.view.note_end(task)
+        note(log, "ended", job=opened.key, task=task, outcome=outcome, why=why)

@@ -124,7 +124,9 @@ class Foreman:
         """Without jobs only the inbox matters, and that wakes us: an idle node asks for nothing."""
         if self._doorman.expects_more:
             return 0.5
-        return self._claims.look_s if self._doorman.open_jobs() else IDLE_S
+        return min(
+            (self._claims.glance_s(job) for job in self._doorman.open_jobs()), default=IDLE_S
+        )
 
     def round(self) -> None:
         """One pass over everything there is to do on the drive."""
@@ -159,14 +161,18 @@ class Foreman:
     # --- claiming ------------------------------------------------------------------------------
 
     def get_to_know_new_jobs(self) -> None:
-        """Nothing of a job is claimed before it was looked at as a whole."""
+        """Nothing of a job is claimed before it was looked at; nor, once its tasks die here, before
+        we know whether other nodes fare better."""
         new = [job for job in self._jobs() if job.refreshed == NEVER]
-        if new:
-            self._claims.look_at_nodes(new)
+        doubtful = [job for job in self._jobs() if self._claims.must_ask_others(job)]
+        if new or doubtful:
+            self._claims.count_beats([*new, *doubtful])
         for opened in new:
             with self._about(opened):
-                self._claims.look(opened)
+                self._claims.get_to_know(opened)
                 self._stops.mark(opened)
+        for opened in doubtful:
+            self._claims.ask_others(opened)
 
     def give_back(self) -> None:
         """Release what was claimed and is not to start here after all."""
@@ -266,24 +272,29 @@ class Foreman:
     # --- looking -------------------------------------------------------------------------------
 
     def look_at_jobs(self) -> None:
-        """Look at jobs as a whole from time to time: for stops, and for what others left."""
+        """Glance at jobs from time to time, for stops; look at the whole of those that we could do
+        something about, for what others left."""
         now = time.monotonic()
-        due = [job for job in self._jobs() if now - job.refreshed >= self._claims.look_s]
+        due = [job for job in self._jobs() if now - job.glanced >= self._claims.glance_s(job)]
         if due:
-            self._claims.look_at_nodes(due)
+            self._claims.count_beats(due)
         for opened in due:
             with self._about(opened):
+                if whole := self._claims.is_due(opened):
+                    self._claims.look(opened)
+                else:
+                    self._claims.glance(opened)
                 self._check_still_there(opened)
-                self._claims.look(opened)
                 self._stops.mark(opened)
-                self._claims.take_over(opened)
+                if whole:
+                    self._claims.take_over(opened)
         if due:
             self.prepare_waiting()  # what was taken over need not wait for the next round
 
     def _check_still_there(self, opened: OpenJob) -> None:
         """A view takes a folder that is missing for an empty one."""
-        record = layout.job_files(opened.job.project, opened.job.job).record
-        if not self._drive.exists(record):
+        if not opened.view.there:
+            record = layout.job_files(opened.job.project, opened.job.job).record
             raise errors.NotFound("looking for", record)
 
     def close_finished(self) -> None:

@@ -17,7 +17,6 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +25,7 @@ import msgspec
 
 from ludwig import codec, errors
 from ludwig.model import Claim, Done, Job, RunningAttempt, Task, Ticket
+from ludwig.shares import Shares
 from ludwig.view import JobView
 from ludwig.worker.logtail import LogTail
 from ludwig.worker.recorder import Recorder
@@ -69,17 +69,26 @@ class OpenJob:
     opened_at: float = field(default_factory=time.monotonic)
     refreshed: float = NEVER
     """When (monotonic) the view was last looked at as a whole. Until then nothing is claimed."""
+    glanced: float = NEVER
+    """When its stops, and who is silent, were last looked at."""
     claims_seen: float = NEVER
-    """When the claims and ends in the view were last looked at."""
+    """When the share that we help with was last looked at."""
+    share_seen: float = NEVER
+    """When our own share's claims were last looked at."""
+    helping: str = ""
+    """The node whose share we work on, our own being exhausted."""
+    silent: frozenset[str] = frozenset()
+    """The nodes that were silent at the last look at the whole."""
+    patience: float = 1.0
+    """By how much this node's turn to look at the whole comes later, or sooner, than usual."""
     rests_until: float = NEVER
     """After an error that concerns this job alone: the others need not wait for it."""
-    home_tasks: Iterator[int] | None = None
-    """Where claiming our own chunk has got to."""
     gone: bool = False
     """Somebody has removed the job from the drive."""
 
     def __post_init__(self) -> None:
-        self.tasks = self.job.tasks()
+        self.tasks = self.view.tasks
+        self.shares = Shares(self.view)
 
     @property
     def key(self) -> str:
@@ -88,6 +97,7 @@ class OpenJob:
     def look_soon(self) -> None:
         """What is known of it is out of date."""
         self.refreshed = min(self.refreshed, 0.0)
+        self.glanced = min(self.glanced, 0.0)
 
 
 class HeldRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +107,8 @@ class HeldRecord(msgspec.Struct, frozen=True, kw_only=True):
     job: int
     task: int
     attempt: int
+    spec: Task
+    """What the task is: a table of tasks may be out of reach when it is needed."""
     claim: Claim
     started: str = ""
     gpus: tuple[str, ...] = ()
@@ -176,6 +188,7 @@ class Held:
             job=job,
             task=task,
             attempt=attempt,
+            spec=self.task,
             claim=self.claim,
             started=self.started,
             gpus=self.assignment.gpus if self.assignment else (),

@@ -150,6 +150,12 @@ class Machine:
         with self._lock:
             return self._suspicion.may_claim(job, time.monotonic(), others_fine)
 
+    def suspects(self, job: str) -> bool:
+        """Whether something speaks against the job, or against this node: then how the other
+        nodes are makes a difference."""
+        with self._lock:
+            return self._suspicion.suspects(job)
+
     def suspicion(self) -> tuple[bool, str, tuple[str, ...]]:
         """Whether the node is quarantined, why, and which jobs are set aside."""
         with self._lock:

@@ -56,7 +56,7 @@ class Preparer:
     def prepare(self, held: Held) -> None:
         """Make the folder complete. `Malformed` when the drive gives other bytes than promised."""
         opened, task = held.open_job, held.task
-        home = opened.tasks[task.task][0]
+        home = opened.tasks.home(task.task) or self._config.hostname
         workspace.prepare(
             held.folder,
             source=opened.source,

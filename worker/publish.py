@@ -190,7 +190,7 @@ class Publisher:
             params=opened.params,
             fresh=fresh,
         )
-        opened.view.done.add(done.task)
+        opened.view.note_end(done.task)
         if won and done.outcome != "done":
             with suppress(errors.DriveError):
                 self._preparer.clear_half_run(held)

@@ -63,7 +63,7 @@ def _take_up(
         return
     held = Held(
         open_job=opened,
-        task=opened.tasks[record.task][1],
+        task=record.spec,
         attempt=record.attempt,
         claim=record.claim,
         folder=folder,

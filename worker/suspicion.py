@@ -133,6 +133,10 @@ class Suspicion:
             return True
         return record.aside.over(job, now)
 
+    def suspects(self, job: str) -> bool:
+        """Whether `may_claim` depends on more than that there is room."""
+        return job in self._jobs or bool(self._node_pauses())
+
     def state(self, now: float) -> tuple[bool, str, tuple[str, ...]]:
         """Whether the node is quarantined, why (also for jobs set aside), and which jobs are.
 

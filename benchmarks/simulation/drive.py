@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 
 from benchmarks.simulation.costs import Cost
 from ludwig import errors, layout
+from ludwig.drive import Entry
 
 __all__ = ["Server", "SimDrive"]
 
@@ -117,13 +118,14 @@ class SimDrive:
         self._seen[path] = len(names)
         return names[known:]
 
-    def grown(self, path: str) -> builtins.list[str]:
-        """The files of a folder that are longer than at the last call: one listing with sizes."""
+    def scan(self, path: str) -> builtins.list[Entry]:
+        """Sizes make an answer three times as long. Only what has grown is given: see above."""
         files = self._server.folders[path]
         self._pay("list", names=3 * len(files))
-        names = [name for name, data in files.items() if len(data) != self._sizes.get(name)]
-        self._sizes = {name: len(data) for name, data in files.items()}
-        return names
+        sizes = {name: len(data) for name, data in files.items()}
+        grown = [name for name, size in sizes.items() if size != self._sizes.get(name)]
+        self._sizes = sizes
+        return [Entry(name, False, sizes[name], 0.0) for name in grown]
 
     def exists(self, path: str) -> bool:
         self._pay("exists")

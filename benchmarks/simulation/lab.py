@@ -1,9 +1,9 @@
 """Nodes that claim, run and end tasks over the simulated drive, in simulated time.
 
 What is claimed next, who is silent and what is taken over is decided by the functions that agents
-use (`queue`, `view`, `states`, `nodes`); how often they look, beat and claim ahead is copied from
-`worker/`. A task is only a duration. Everything a node does in one round happens at once as far as
-the others are concerned.
+use (`queue`, `view`, `states`, `shares`, `nodes`, `looks`); when they look, beat and claim ahead is
+copied from `worker/`. A task is only a duration. Everything a node does in one round happens at
+once as far as the others are concerned.
 """
 
 from __future__ import annotations
@@ -11,44 +11,39 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
+import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from benchmarks.simulation.drive import Server, SimDrive
 from ludwig import codec, layout, nodes, queue, states
 from ludwig.drive import Drive
-from ludwig.model import Beat, Claim, Done, Event, Job, RunningAttempt, Slots
+from ludwig.model import Beat, Claim, Done, Event, Job, RunningAttempt, Slots, Task
 from ludwig.nodes import Observer
+from ludwig.shares import Shares
+from ludwig.tasks import Tasks
 from ludwig.view import JobView
+from ludwig.worker import looks
 
-__all__ = ["Node", "Policy", "Simulation"]
+__all__ = ["Node", "Simulation"]
+
+NEVER = float("-inf")
+NO_TASK = Task(1, 0, 1, "0" * 64, ())
+"""What a task is makes no difference here."""
 
 SILENT_S = 60.0
 BEAT_S = SILENT_S / 4
-LOOK_S = min(15.0, SILENT_S / 8)
 HELP_LOOK_S = 1.0
+HELP_CHOICE = 8
 SHIP_S = 0.5
+LOW = 8
 
 # The same names and records are read by every node: decoded once, they are as good.
 layout.parse_beat = functools.lru_cache(maxsize=100_000)(layout.parse_beat)
 layout.parse_attempt = functools.lru_cache(maxsize=2_000_000)(layout.parse_attempt)
 codec.decode = functools.lru_cache(maxsize=100_000)(codec.decode)  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How a node looks at the others. The default is what agents do."""
-
-    busy_looks_light: bool = False
-    """Without a free slot, list heartbeats and stops only: it could take over nothing anyway."""
-    only_grown: bool = False
-    """Read only event files that have grown, known by one listing with sizes."""
-    lost_first: bool = False
-    """Take over what dead nodes left though enough is claimed already: one attempt a look."""
-    lookers: int = 0
-    """So many nodes' worth of looking in all, however many nodes there are (0: no limit)."""
 
 
 @dataclass
@@ -66,34 +61,34 @@ class Node:
     unsent: bytes = b""
     sent: int = 0
     ship_due: bool = False
-    seen: float = float("-inf")
-    looked: float = float("-inf")
-    home: Any = None
+    claims_seen: float = NEVER
+    share_seen: float = NEVER
+    refreshed: float = NEVER
+    helping: str = ""
+    silent: frozenset[str] = frozenset()
+    patience: float = 1.0
 
     def __post_init__(self) -> None:
         self.drive = SimDrive(self.lab.server)
         as_drive = cast(Drive, self.drive)
         self.job = self.lab.job
         self.view = JobView(as_drive, self.job)
+        self.shares = Shares(self.view)
         self.observer = Observer(as_drive, silent_s=SILENT_S)
-        if self.lab.policy.only_grown:
-            whole = self.view._list
-            self.view._list = lambda folder: (  # type: ignore[method-assign]
-                self.drive.grown(folder) if folder.endswith("/events") else whole(folder)
-            )
 
     # --- how often -----------------------------------------------------------------------------
 
     @property
-    def look_s(self) -> float:
-        limit = self.lab.policy.lookers
-        return LOOK_S * max(1.0, len(self.job.chunks) / limit) if limit else LOOK_S
+    def glance_s(self) -> float:
+        return looks.glance_s(SILENT_S, len(self.job.chunks))
 
     def boot(self) -> None:
-        self.drive.other("read", "read")  # job.json, params.json
+        self.drive.other("read", "read", "read")  # job.json, our table, params.json
         self.beat()
         self.note(Event(what="accepted"))
-        self.look()
+        self.count_beats()
+        self.view.refresh_for(self.host, first=True)
+        self.looked()
         self.claim_ahead()
 
     def beat(self) -> None:
@@ -118,69 +113,103 @@ class Node:
         self.lab.at(self.drive.now + BEAT_S, self, self.beat_due)
 
     def look_due(self) -> None:
-        self.look()
-        self.take_over()
-        self.claim_ahead()
-        self.lab.at(self.drive.now + self.look_s, self, self.look_due)
-
-    def look(self) -> None:
         """`Foreman.look_at_jobs`."""
-        now = self.drive.now
-        light = self.lab.policy.busy_looks_light and not self._could_take_over(now)
-        self.drive.other("exists")
-        self.observer.first_look(self.job.chunks, now)
-        self.observer.look(now, read=() if light else self.job.chunks)
-        if light:
-            self.view.look_at_stops()
+        self.count_beats()
+        if self.is_due():
+            self.observer.read(self.job.chunks)
+            self.view.refresh_for(self.host)
+            self.looked()
+            self.take_over()
         else:
-            self.view.refresh()
-            self.seen = self.drive.now
-        self.looked = self.drive.now
+            self.glance()
+        self.claim_ahead()
+        self.lab.at(self.drive.now + self.glance_s, self, self.look_due)
+
+    def count_beats(self) -> None:
+        self.observer.first_look(self.job.chunks, self.drive.now)
+        self.observer.count(self.drive.now)
+
+    def is_due(self) -> bool:
+        """`Claims.is_due`."""
+        number, now = len(self.job.chunks), self.drive.now
+        if self._silent() - self.silent and self.wants_more(lost=True):
+            return self.lab.chance.random() < looks.chance(number)
+        room = self.wants_more() or not (self.waiting or self.running or self.publishing)
+        return now - self.refreshed >= looks.whole_s(SILENT_S, number, room=room) * self.patience
+
+    def _silent(self) -> frozenset[str]:
+        now = self.drive.now
+        return frozenset(host for host in self.job.chunks if self.observer.silent(host, now))
+
+    def looked(self) -> None:
+        self.refreshed = self.claims_seen = self.share_seen = self.drive.now
+        self.silent = self._silent()
+        if len(self.job.chunks) > looks.LOOKERS:
+            self.patience = self.lab.chance.expovariate(1.0)
+
+    def glance(self) -> None:
+        """`Claims.glance`."""
+        self.view.look_at_stops()
+        share, now = self.shares.of(self.host), self.drive.now
+        low = share.helped() or share.left() <= LOW * self.slots
+        if not share.exhausted() and now - self.share_seen >= (0.0 if low else SILENT_S):
+            self.view.look_at_shares([self.host])
+            self.share_seen = now
 
     # --- claiming ------------------------------------------------------------------------------
 
-    def wants_more(self) -> bool:
+    def wants_more(self, *, lost: bool = False) -> bool:
         """`Claims.wants_more`."""
         if len(self.waiting) < self.slots - len(self.running):
             return True
-        return len(self.waiting) < min(len(self.running), self.slots) and self._plentiful()
+        ahead = min(len(self.running), self.slots)
+        if lost:
+            return ahead > 0 and len(self.waiting) <= ahead
+        return len(self.waiting) < ahead and self._plentiful()
 
     def _plentiful(self) -> bool:
-        left = len(self.lab.durations) - len(self.view.claims)
-        return left > 2 * self.lab.slots
+        share = self.shares.of(self.host)
+        if share.exhausted():
+            share = self.shares.of(self.helping)
+        elif not share.helped():
+            return share.left() > 2 * self.slots
+        beats = (self.observer.beat(host) for host in self.job.chunks)
+        return share.left() > 2 * sum(b.slots.cpus if b else self.slots for b in beats)
 
     def claim_ahead(self) -> None:
         while self.wants_more() and any(self._claim(task, 1) for task in self._unclaimed()):
             self.view.look_at_stops()
 
-    def _unclaimed(self) -> Any:
+    def _unclaimed(self) -> Iterator[int]:
         """`Claims._unclaimed`."""
-        self.home = self.home or states.claimable(self.view, self.host)
-        for task in self.home:
-            if self.lab.homes[task] != self.host:
-                break
-            if task not in self.view.claims and task not in self.view.done:
-                yield task
-        self.home = None
+        while (task := self.shares.of(self.host).first()) is not None:
+            yield task
         if not self.job.balance:
             yield from list(states.left_over(self.view, self.observer, self.host, self.drive.now))
             return
-        if self.drive.now - self.seen >= HELP_LOOK_S:
-            self.view.look_at_claims()
-            self.view.look_at_ends()
-            self.seen = self.drive.now
-        if len(self.view.claims) >= len(self.lab.durations):
-            return
-        for task in states.claimable(self.view, self.host):
-            if task not in self.view.claims and task not in self.view.done:
+        while home := self._whom_to_help():
+            if (task := self.shares.of(home).last()) is not None:
                 yield task
+
+    def _whom_to_help(self) -> str:
+        """`Claims._whom_to_help`."""
+        if self.shares.of(self.helping).exhausted():
+            others = self.shares.others(self.host)
+            some = self.lab.chance.sample(others, min(HELP_CHOICE, len(others)))
+            self.view.look_at_shares(some)
+            self.claims_seen = self.drive.now
+            self.helping = self.shares.fullest(some)
+        elif self.drive.now - self.claims_seen >= HELP_LOOK_S:
+            self.view.look_at_shares([self.helping])
+            self.claims_seen = self.drive.now
+        return self.helping
 
     def _claim(self, task: int, attempt: int, why: str = "") -> bool:
         claim = Claim(
             host=self.host, boot="boot", beat=self.counter, nonce=f"{self.host}-{task}", why=why
         )
         won = queue.claim(cast(Drive, self.drive), self.job, task, attempt, claim)
-        self.view.claims[task] = max(attempt, self.view.claims.get(task, 0))
+        self.view.note_claim(task, attempt)
         if not won:
             return False
         self.drive.other("read")  # the task's bytes
@@ -189,25 +218,15 @@ class Node:
         self.start_what_fits()
         return True
 
-    def _could_take_over(self, now: float) -> bool:
-        """Whether a full look could lead to anything: somebody is silent, or a slot is free."""
-        if self.lab.policy.lost_first and len(self.waiting) <= self.slots:
-            return any(self.observer.silent(host, now) for host in self.job.chunks)
-        return self.wants_more()
-
     def take_over(self) -> None:
         now = self.drive.now
-        if self.lab.policy.lost_first and not self.wants_more():
-            if len(self.waiting) <= self.slots and self._could_take_over(now):
-                for retake in states.retakes(self.view, self.observer, self.host, now):
-                    self._retake(retake)
-                    return
-            return
-        if not self.wants_more():
-            return
-        for retake in list(states.retakes(self.view, self.observer, self.host, now)):
+        found = list(states.retakes(self.view, self.observer, self.host, now))
+        if found:
+            self.view.look_at_buckets({layout.bucket_of(retake.task) for retake in found})
+            found = list(states.retakes(self.view, self.observer, self.host, now))
+        for retake in found:
             held = retake.task in self.running or retake.task in self.publishing
-            if not held and self.wants_more():
+            if not held and self.wants_more(lost=True):
                 self._retake(retake)
 
     def _retake(self, retake: states.Retake) -> None:
@@ -243,11 +262,9 @@ class Node:
             nonce=f"{self.host}-{task}",
             moved=False,
         )
-        won = queue.finish(
-            cast(Drive, self.drive), self.job, self.lab.tasks[task], done, folders=[], params={}
-        )
+        won = queue.finish(cast(Drive, self.drive), self.job, NO_TASK, done, folders=[], params={})
         self.drive.other("move", "remove_folder")
-        self.view.done.add(task)
+        self.view.note_end(task)
         if won:
             self.lab.finished[task] = self.drive.now
             self.note(Event(what="ended", task=task, attempt=attempt, done=done))
@@ -279,11 +296,11 @@ class Simulation:
         durations: Mapping[int, float],
         *,
         machines: Mapping[str, tuple[int, float]],
-        policy: Policy = Policy(),
     ) -> None:
-        self.server, self.job, self.durations, self.policy = server, job, durations, policy
-        self.tasks = {number: task for number, (_, task) in job.tasks().items()}
-        self.homes = {number: home for number, (home, _) in job.tasks().items()}
+        self.server, self.job, self.durations = server, job, durations
+        self.chance = random.Random(3)
+        tasks = Tasks(job, lambda host: ())
+        queue.tasks_of = lambda drive, job: tasks  # nodes need not have a copy each
         self.slots = sum(slots for slots, _ in machines.values())
         self.finished: dict[int, float] = {}
         self.taken_over: list[tuple[float, int]] = []
@@ -305,7 +322,7 @@ class Simulation:
             begin = 2.0 * index / number
             self.at(begin, node, node.boot)
             self.at(begin + BEAT_S * (index + 1) / number, node, node.beat_due)
-            self.at(begin + node.look_s * (index + 1) / number, node, node.look_due)
+            self.at(begin + node.glance_s * (index + 1) / number, node, node.look_due)
 
     def run(self, until: float = float("inf"), *, stop_when_done: bool = True) -> float:
         """Returns the time. Events of dead nodes are dropped."""

@@ -126,7 +126,7 @@ def test_a_sweep_while_the_server_restarts(
         )
         configurations = [{"number": number} for number in range(6)]
         job = client.submit([source], (), configurations, reps=2, root=tmp_path, progress=False)
-        done = layout.job_files("trees", job.id).done
+        done = layout.job_files("trees", job.id).done_in(0)
         wait_until(
             lambda: len(names(drive, done)) >= 3, timeout=120, what="three ends", alive=[agent]
         )
@@ -172,7 +172,7 @@ def assert_nothing_is_lost(project: Path, expected: int) -> None:
         shards.add(digest)
     assert len(shards) == expected
     files = project / ".ludwig" / "jobs" / "0001"
-    ends = [json.loads(path.read_bytes()) for path in visible(files / "done")]
+    ends = [json.loads(path.read_bytes()) for path in visible(files / "done" / "0000")]
     assert len(ends) == expected
     assert {end["outcome"] for end in ends} == {"done"}
     wait_until(lambda: not visible(files / "staging"), timeout=60, what="nothing to be staged")

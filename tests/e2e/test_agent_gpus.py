@@ -64,7 +64,7 @@ def test_each_task_has_a_gpu_of_its_own_and_is_recorded(tmp_path: Path, nvml: St
         lab.until(lambda: beat_of(lab).state == "busy", "a beat that says so")
         lab.until(lambda: {g.state for g in beat_of(lab).gpus} == {"busy"}, "both GPUs busy")
         cards[0].set(compute={pid_of(lab, job, 1): GIB})
-        samples = lab.job_folder(job) / "gpu" / "0001.1.csv"
+        samples = lab.job_folder(job) / "gpu" / "0000" / "0001.1.csv"
         lab.until(lambda: len(samples.read_text().splitlines()) >= 3, "samples on the drive")
         cards[0].set(compute={})
         (tmp_path / "open").touch()
@@ -87,7 +87,7 @@ def test_a_restarted_agent_goes_on_with_the_samples(tmp_path: Path, nvml: StubNv
     with make_lab(tmp_path, nvml) as lab:
         lab.start()
         job = lab.submit(SHOW.format(wait=gate(tmp_path)), [{"lr": 1}, {"lr": 2}])
-        samples = lab.job_folder(job) / "gpu" / "0001.1.csv"
+        samples = lab.job_folder(job) / "gpu" / "0000" / "0001.1.csv"
         lab.until(lambda: len(samples.read_text().splitlines()) >= 3, "samples")
         lab["hoff"].kill_alone()
         lab.start()
@@ -156,7 +156,7 @@ def test_memory_that_stays_held_after_a_task_is_freed(tmp_path: Path, nvml: Stub
         job = lab.submit(run, [{"lr": 1}])
         pid = lab.until(lambda: pid_of(lab, job, 1), "it to run")
         card.set(compute={pid: 3 * GIB})
-        samples = lab.job_folder(job) / "gpu" / "0001.1.csv"
+        samples = lab.job_folder(job) / "gpu" / "0000" / "0001.1.csv"
         lab.until(lambda: str(3 * GIB) in samples.read_text(), "it to be seen on the GPU")
         (tmp_path / "open").touch()
         lab.until(lambda: not lab.processes(), "what was left behind to be ended")

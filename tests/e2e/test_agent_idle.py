@@ -1,4 +1,5 @@
-"""What an idle node costs, and that the loop alone speaks for the agent. In this process."""
+"""What an idle node costs, and a busy one; and that the loop alone speaks for the agent. In this
+process."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from ludwig import layout
+from ludwig import layout, queue
 from ludwig.config import load_worker
 from ludwig.drives.folder import FolderDrive
 from ludwig.worker.agent import Agent
@@ -52,6 +54,91 @@ def test_an_idle_node_asks_the_drive_for_nothing_but_its_heartbeat(tmp_path: Pat
         # The watch of the job's stop files lingers for some seconds after its end.
         assert not others, others
         assert {what for what, _ in calls} <= {"publish", "remove"}, calls
+
+
+SLEEP = """
+import time
+
+def main(param2val):
+    time.sleep(600)
+"""
+
+
+def test_a_busy_node_lists_heartbeats_and_stops_and_reads_nothing(tmp_path: Path) -> None:
+    with Lab(tmp_path, hosts=("hoff", "hebb"), silent_s=16.0, slots=2) as lab:
+        lab.start("hebb")
+        drive = CountingDrive(FolderDrive(lab.root))
+        with agent_here(lab, drive) as agent:
+            wait_until(agent.heart.begun.is_set, what="the first beat")
+            job = lab.submit(SLEEP, [{"lr": n} for n in range(4)])
+            folder = layout.job_files("trees", job.id).folder
+            lab.until(lambda: len(lab.claims(job)) == 4, "all to be claimed")
+            wait_until(lambda: len(agent.bench.running()) == 2, what="both slots to be in use")
+            glances = [("list", layout.NODES), ("list", folder)]
+            wait_until(lambda: drive.calls[glances[1]] >= 2, what="the agent to settle down")
+            drive.forget()
+            wait_until(lambda: drive.calls[glances[1]] >= 3, what="some glances", timeout=30)
+            calls = dict(drive.calls)
+            assert calls[glances[0]] in (calls[glances[1]] - 1, calls[glances[1]])
+            asked = {call for call in calls if call[0] in ("list", "scan", "read", "exists")}
+            assert asked == set(glances), asked
+            job.cancel()
+            lab.wait(job)
+
+
+def test_an_agent_helps_across_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """hebb has its share, and never comes to it."""
+    monkeypatch.setattr(layout, "BUCKET", 3)
+    with Lab(tmp_path, hosts=("hoff", "hebb"), silent_s=4.0) as lab:
+        with agent_here(lab, FolderDrive(lab.root)) as agent:
+            wait_until(agent.heart.begun.is_set, what="the first beat")
+            job = lab.submit(params=[{"lr": n} for n in range(12)])
+            ends = lab.wait(job)
+            wait_until(lambda: not agent.doorman.open_jobs(), what="the job to be closed")
+        assert {done.host for done in ends.values()} == {"hoff"} and len(ends) == 12
+        order = [event.task for event in lab.events(job, "claimed")]
+        chunks = job.status().record.chunks
+        home, other = ([task.task for task in chunks[host].tasks] for host in ("hoff", "hebb"))
+        assert len(other) > 3 and order == [*home, *reversed(other)]
+        assert {path.name for path in (lab.job_folder(job) / "done").iterdir()} == {
+            f"{bucket:04d}" for bucket in range(5)
+        }
+
+
+def test_an_agent_works_from_tables_and_helps_no_one_whose_table_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hebb and pitts have their shares, and never come to them."""
+    monkeypatch.setattr(queue, "TABLES_FROM", 3)
+    hosts = ("hoff", "hebb", "pitts")
+    with Lab(tmp_path, hosts=hosts, silent_s=4.0) as lab:
+        with agent_here(lab, FolderDrive(lab.root)) as agent:
+            wait_until(agent.heart.begun.is_set, what="the first beat")
+            real = queue.publish_job
+
+            def and_change(*args: Any) -> bytes:
+                record = real(*args)
+                path = lab.root / layout.job_files("trees", 1).table_of("hebb")
+                path.write_bytes(path.read_bytes().replace(b"_num", b"_mun"))
+                return record
+
+            monkeypatch.setattr(queue, "publish_job", and_change)
+            job = lab.submit(params=[{"lr": n} for n in range(12)])
+            chunks = queue.read_job(lab.drive, "trees", job.id).chunks
+            good = {*chunks["hoff"].numbers, *chunks["pitts"].numbers}
+            assert len(good) < 12
+
+            def ended() -> set[int]:
+                names = (path.name for path in (lab.job_folder(job) / "done").glob("*/*"))
+                return {task for name in names if (task := layout.parse_task(name))}
+
+            lab.until(lambda: ended() == good, "all but hebb's")
+            job.cancel()
+            wait_until(lambda: not agent.doorman.open_jobs(), what="the job to be closed")
+        assert ended() == good
+        assert {path.name for path in (lab.job_folder(job) / "claims").glob("*/*")} == {
+            layout.attempt_name(task, 1) for task in good
+        }
 
 
 def test_a_loop_that_hangs_is_not_alive_for_systemd(

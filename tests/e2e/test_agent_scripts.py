@@ -228,4 +228,4 @@ def test_a_node_that_only_speaks_smb_refuses_scripts(tmp_path: Path, smb_server:
         lab.until(refusal.exists, "the refusal")
         (row,) = job.status().tasks
         assert row.state == "queued" and "mount" in row.why
-        assert os.listdir(lab.job_folder(job) / "claims") == []  # noqa: PTH208
+        assert os.listdir(lab.job_folder(job) / "claims" / "0000") == []  # noqa: PTH208

@@ -122,7 +122,9 @@ def test_tickets_outlive_a_restart_and_the_drives_opinion(tmp_path: Path) -> Non
         tamper_with_job(lab, lab.job_folder(job), record)
         (tmp_path / "open").touch()
         lab.start()
-        lab.until(lambda: len(list((lab.job_folder(job) / "done").iterdir())) == 2, "both ends")
+        lab.until(
+            lambda: len(list((lab.job_folder(job) / "done" / "0000").iterdir())) == 2, "both ends"
+        )
         record.write_bytes(original)
         assert [done.outcome for done in lab.wait(job).values()] == ["done", "done"]
 

@@ -148,7 +148,7 @@ def test_status_for_people(lab: FakeLab) -> None:
         "git diff refs/ludwig/1",
         "4–6  waits for a free slot on hebb",
         "ValueError: no",
-        str(lab.root / "trees/.ludwig/jobs/0001/logs/0002.1.log"),
+        str(lab.root / "trees/.ludwig/jobs/0001/logs/0000/0002.1.log"),
     ):
         assert words in page, page
     assert "param_003" in good(lab, "status", "1", "--tasks")

@@ -89,7 +89,7 @@ def test_whoever_writes_to_the_drive_starts_nothing(tmp_path: Path) -> None:
         shutil.copytree(lab.job_folder(honest), forged)
         for name in ("claims", "done", "events", "logs", "staging"):
             shutil.rmtree(forged / name)
-            (forged / name).mkdir()
+            (forged / name / "0000").mkdir(parents=True)
         payload = pickle.dumps([Trap(mark)])
         (forged / "chunks" / "hoff.pkl").write_bytes(payload)
         record = codec.decode(Record, (forged / "job.json").read_bytes(), "job.json")
@@ -103,7 +103,7 @@ def test_whoever_writes_to_the_drive_starts_nothing(tmp_path: Path) -> None:
         later = lab.submit(GATED, [{"n": 2, "gate": str(gate)}])
         lab.wait(later)
         assert later.id > honest.id
-        assert list((forged / "claims").iterdir()) == []
+        assert list((forged / "claims" / "0000").iterdir()) == []
         assert not mark.exists()
 
 

@@ -81,7 +81,7 @@ def test_fifty_deaths(tmp_path: Path, smb_server: SmbServer) -> None:
         chaos = Chaos(lab, smb_server)
         while sum(chaos.done.values()) < KILLS:
             chaos.strike()
-            if len(list((lab.job_folder(jobs[-1]) / "done").iterdir())) > TASKS - 10:
+            if len(list((lab.job_folder(jobs[-1]) / "done" / "0000").iterdir())) > TASKS - 10:
                 jobs.append(submit_more(lab, len(jobs)))
         assert min(chaos.done.values()) >= 5, chaos.done
         for job in jobs:
@@ -95,7 +95,7 @@ def submit_more(lab: Lab, number: int) -> Job:
 
 
 def all_ended(lab: Lab, job: Job) -> bool:
-    ends = [p for p in (lab.job_folder(job) / "done").iterdir() if p.name.isdigit()]
+    ends = [p for p in (lab.job_folder(job) / "done" / "0000").iterdir() if p.name.isdigit()]
     staged = list((lab.job_folder(job) / "staging").iterdir())
     assert len(ends) == TASKS and not staged, f"{len(ends)} ends, {len(staged)} staged"
     return True

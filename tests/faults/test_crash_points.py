@@ -178,7 +178,7 @@ def check_whole(drive: Drive, job: Job) -> None:
     assert len(job.tasks()) == len(SWEEP)
     for host, task in job.tasks().values():
         queue.read_task(drive, job, host, task)
-    for folder in layout.job_files("trees", job.job).folders:
+    for folder in layout.job_files("trees", job.job).folders(job.tasks()):
         assert drive.exists(folder)
 
 

@@ -263,7 +263,7 @@ class QueueMachine(RuleBasedStateMachine):
         """0 is the whole job."""
         self.cancels += 1
         task = pick % len(self.tasks) + 1 if pick else None
-        claimed = {layout.parse_attempt(name) for name in self.drive.list(self.files.claims)}
+        claimed = {layout.parse_attempt(name) for name in self.drive.list(self.files.claims_in(0))}
         queue.stop(self.drive, self.job, Stop(user="ana"), task=task)
         hit = {task} if task else set(self.tasks)
         self.stopped |= hit
@@ -272,9 +272,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 20))
     def somebody_empties_a_claim(self, pick: int) -> None:
         """Looks as if its writer had died before it wrote a byte, though it may live."""
-        names = sorted(self.drive.list(self.files.claims))
+        names = sorted(self.drive.list(self.files.claims_in(0)))
         if names:
-            path = self.folder / "drive" / self.files.claims / names[pick % len(names)]
+            path = self.folder / "drive" / self.files.claims_in(0) / names[pick % len(names)]
             path.write_bytes(b"")
 
     # --- what must be so -----------------------------------------------------------------------
@@ -283,12 +283,14 @@ class QueueMachine(RuleBasedStateMachine):
     def every_task_ends_once(self) -> None:
         if not self.sims:
             return
-        for name in self.drive.list(self.files.done):
+        for name in self.drive.list(self.files.done_in(0)):
             task = layout.parse_task(name)
             assert task in self.tasks
             data = self.drive.read(self.files.done_of(task))
             assert self.ends.setdefault(task, data) == data, f"task {task} ended twice"
-        assert set(self.ends) == {layout.parse_task(n) for n in self.drive.list(self.files.done)}
+        assert set(self.ends) == {
+            layout.parse_task(n) for n in self.drive.list(self.files.done_in(0))
+        }
         for sim in self.sims:
             for done in sim.won:
                 assert codec.encode(done) == self.ends[done.task], f"{sim.host} thinks it won"

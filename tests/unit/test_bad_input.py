@@ -17,6 +17,7 @@ from ludwig.drives.folder import FolderDrive
 from ludwig.model import Beat, Claim, Done, Event, Job, Plan, Refusal, Stop
 from ludwig.nodes import Observer, last_counter, write_beat
 from ludwig.view import JobView
+from tests.claiming import claimable
 from tests.simsubmit import submit
 
 DEEP = b"[" * 200_000
@@ -120,7 +121,7 @@ def look_at_everything(drive: FolderDrive, job: Job) -> tuple[JobView, Observer]
         view.refresh()
         for row in states.task_states(view, observer, now):
             assert row.why
-        list(states.claimable(view, "hoff"))
+        claimable(view, "hoff")
         list(states.left_over(view, observer, "hoff", now))
         list(states.retakes(view, observer, "hoff", now))
         list(states.abandoned_stops(view, observer, now))
@@ -194,7 +195,7 @@ def test_a_bad_stop_file_stops_all_the_same(drive: FolderDrive, job: Job, kind: 
     put(drive, layout.job_files("trees", job.job).stop(), kind)
     view, _ = look_at_everything(drive, job)
     assert not view.open_tasks()
-    assert not list(states.claimable(view, "hoff"))
+    assert not claimable(view, "hoff")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -204,7 +205,7 @@ def test_a_bad_end_is_an_end(drive: FolderDrive, job: Job, kind: str) -> None:
     view, observer = look_at_everything(drive, job)
     row = next(row for row in states.task_states(view, observer, 0.0) if row.task == 1)
     assert (row.state, "cannot be read" in row.why) == ("lost", True)
-    assert 1 not in set(states.claimable(view, "hoff"))
+    assert 1 not in claimable(view, "hoff")
 
 
 def test_one_bad_end_does_not_keep_others_from_being_completed(
@@ -271,7 +272,7 @@ STRANGERS = [
 def test_files_of_strangers_are_passed_over(drive: FolderDrive, job: Job) -> None:
     files = layout.job_files("trees", job.job)
     before, _ = look_at_everything(drive, job)
-    places = [files.folder, *files.folders, layout.NODES]
+    places = [files.folder, *files.folders([1]), layout.NODES]
     project = layout.project_files("trees")
     for folder in [*places, project.jobs, project.params]:
         for name in STRANGERS:
@@ -284,7 +285,7 @@ def test_files_of_strangers_are_passed_over(drive: FolderDrive, job: Job) -> Non
     assert registry.read_registry(drive, "trees").plans == 1
 
 
-@pytest.mark.parametrize("folder", ["claims", "done", "events", "refused", "staging"])
+@pytest.mark.parametrize("folder", ["claims/0000", "done/0000", "events", "refused", "staging"])
 def test_a_file_in_place_of_a_folder(drive: FolderDrive, job: Job, folder: str) -> None:
     real = Path(drive.where, layout.job_files("trees", job.job).folder, folder)
     shutil.rmtree(real)

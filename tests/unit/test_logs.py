@@ -81,7 +81,7 @@ def test_following_several_tasks_and_attempts(tmp_path: Path) -> None:
     lab.log(job, 1, b"a\nunfinished")
     lab.log(job, 2, b"b\n")
     lab.log(job, 3, b"not asked for\n")
-    (lab.root / files.logs / "stranger.txt").write_text("x")
+    (lab.root / files.logs_in(0) / "stranger.txt").write_text("x")
     assert [str(line) for line in follower.read({1, 2}, 0.0)] == ["0001 | a", "0002 | b"]
     lab.log(job, 1, b"again\n", attempt=2)
     lines = [str(line) for line in follower.read({1, 2}, 0.0)]
@@ -90,4 +90,4 @@ def test_following_several_tasks_and_attempts(tmp_path: Path) -> None:
     lines = [str(line) for line in follower.read({1, 2}, 0.0, over=frozenset({1, 2}))]
     assert lines == ["0002 | end"]
     assert list(follower.read({1, 2}, 0.0, over=frozenset({1, 2}))) == []
-    assert list_attempts(lab.drive, files) == {1: [1, 2], 2: [1], 3: [1]}
+    assert list_attempts(lab.drive, files, [1, 2, 3]) == {1: [1, 2], 2: [1], 3: [1]}

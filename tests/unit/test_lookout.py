@@ -57,7 +57,7 @@ def test_a_job_in_all_its_states(lab: FakeLab) -> None:
     (failure,) = status.failed
     assert (failure.task, failure.node, failure.why) == (2, "hoff", "exit status 1")
     assert failure.log_tail.endswith("ValueError: no")
-    assert failure.log_path == str(lab.root / "trees/.ludwig/jobs/0001/logs/0002.1.log")
+    assert failure.log_path == str(lab.root / "trees/.ludwig/jobs/0001/logs/0000/0002.1.log")
     with pytest.raises(errors.JobFailed) as caught:
         status.check()
     assert "ValueError: no" in str(caught.value)

@@ -21,7 +21,19 @@ RECORDS = {
     for name, kind in vars(model).items()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_fields__
 }
-FILES = {"Format", "Plan", "Job", "Claim", "Event", "Done", "Stop", "Refusal", "Beat", "Ticket"}
+FILES = {
+    "Format",
+    "Plan",
+    "Job",
+    "Claim",
+    "Event",
+    "Done",
+    "Stop",
+    "Refusal",
+    "Beat",
+    "Ticket",
+    "TaskTable",
+}
 
 SAMPLE = {
     "host": "hebb",
@@ -29,6 +41,7 @@ SAMPLE = {
     "counter": 4712,
     "task": 7,
     "attempt": 2,
+    "bucket": 0,
     "run": 0,
     "stamp": "2026-11-18-10-00-00",
     "param_name": "param_001",
@@ -38,7 +51,7 @@ SAMPLE = {
     "job": 17,
 }
 SPECIAL = {("ProjectFiles", "plan"): {"number": 42}, ("ProjectFiles", "job"): {"number": 17}}
-HOSTS = {"chunk_of": "hoff", "refused_by": "pitts"}
+HOSTS = {"chunk_of": "hoff", "table_of": "hoff", "refused_by": "pitts"}
 
 
 def spelled(owner: object, kind: str) -> dict[str, str]:
@@ -82,7 +95,7 @@ def test_every_path_in_the_tables_is_of_the_layout() -> None:
 
 
 def test_the_folders_that_must_exist_are_named() -> None:
-    for folder in layout.job_files("trees", 17).folders:
+    for folder in layout.job_files("trees", 17).folders([7]):
         assert re.search(rf"[`/]{folder.rpartition('/')[2]}`", TEXT), folder
 
 
