@@ -31,7 +31,8 @@ class Terminal:
         # The shell survives Ctrl-C; `cat` keeps the terminal open when the command has ended.
         after = "status=$?; echo; echo exit status $status; exec cat"
         script = f"trap : INT; {shlex.join(command)}; {after}"
-        kept = {name: text for name, text in env.items() if not name.startswith("TMUX")}
+        own = ("TMUX", "COLUMNS", "LINES")  # pytest's workers have the size of another terminal
+        kept = {name: text for name, text in env.items() if not name.startswith(own)}
         size = ["-x", str(width), "-y", str(height), "-c", str(cwd)]
         self._tmux(
             *["-f", os.devnull, "new-session", "-d", *size, "sh", "-c", script],
