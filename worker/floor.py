@@ -150,16 +150,27 @@ class Floor:
     # --- starting --------------------------------------------------------------------------------
 
     def start_what_fits(self, now: float) -> None:
-        """Start prepared attempts, in the order in which they were claimed."""
+        """Start prepared attempts, in the order in which they were claimed.
+
+        One that needs more than is free, but no more than we could free, is not overtaken: else
+        who wants two GPUs would wait for as long as somebody wants one.
+        """
         self._nursery.tidy(now)
+        kept: set[bool] = set()
         for held in self._bench.of(lambda h: h.phase == "waiting" and h.prepared):
             if held.stop_wanted or self._machine.closed():
                 continue
             if held.open_job.job.contract == "script" and not held.placed:
                 continue
-            assignment = self._machine.take(held.name, held.open_job.job.gpus)
+            wanted = held.open_job.job.gpus
+            on_gpus = self._machine.needs(wanted) > 0
+            if on_gpus in kept:
+                continue
+            assignment = self._machine.take(held.name, wanted)
             if assignment is not None:
                 self._start(held, assignment, now)
+            elif self._machine.fits_alone(wanted):
+                kept.add(on_gpus)
 
     def _start(self, held: Held, assignment: Assignment, now: float) -> None:
         if not self._bench.move(held, "waiting", "running"):
