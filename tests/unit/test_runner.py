@@ -54,11 +54,11 @@ def test_pids_are_those_of_the_job(tmp_path: Path) -> None:
         loop = [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)"]
         threads = [threading.Thread(target=subprocess.run, args=(loop,)) for _ in range(2)]
         for thread in threads: thread.start()
-        print("up", os.getpid())
+        print(f"up {os.getpid()}")
     """
     attempt = Attempt(tmp_path, {"run.py": code})
     process = attempt.start()
-    attempt.says("up")
+    attempt.says("up ")
     pids = wait_until(lambda: (p := process.pids()) and len(p) == 3 and p)
     assert isinstance(pids, set)
     assert int(attempt.log.split()[1]) in pids
