@@ -96,6 +96,7 @@ class Chaos:
         self.others: list[Job] = []
         self.filler = Path()
         self.died: dict[str, float] = {}
+        self.harmed: set[Path] = set()
 
     # --- the lab ---------------------------------------------------------------------------------
 
@@ -345,6 +346,7 @@ class Chaos:
         with contextlib.suppress(OSError):
             before = path.read_bytes()
             harm(path)
+            self.harmed.add(path)
             self.eyes.note_harm(path, before)
         return str(path.relative_to(self.smb.folder))
 
@@ -423,6 +425,8 @@ class Chaos:
                 self.report.cancelled += 1
                 if folder.exists():
                     say(f"task {number} was stopped and has results")
+            elif done is None and self._end_was_harmed(number) and _whole(folder):
+                continue  # its node died before it could tell of the end a second time
             elif done is None or done.outcome != "done":
                 say(f"task {number} ended as {done.outcome if done else None}: {done and done.why}")
             elif not _whole(folder):
@@ -434,6 +438,10 @@ class Chaos:
             self.eyes.judge(mine)
         self.report.seen = self.eyes.seen
         self._judge_processes(say)
+
+    def _end_was_harmed(self, task: int) -> bool:
+        path = layout.job_files("trees", self.jobs[0].id).done_of(task)
+        return self.smb.folder / path in self.harmed
 
     def _judge_processes(self, say: Callable[[str], None]) -> None:
         for host in HOSTS:

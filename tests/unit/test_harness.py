@@ -1,5 +1,6 @@
 """The harness itself: the servers are real, behave as a lab's do, and leave nothing behind."""
 
+import encodings.idna  # noqa: F401 - while we may: `as_somebody` cannot read where we live
 import os
 import pwd
 import subprocess
