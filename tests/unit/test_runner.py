@@ -55,6 +55,7 @@ def test_pids_are_those_of_the_job(tmp_path: Path) -> None:
         threads = [threading.Thread(target=subprocess.run, args=(loop,)) for _ in range(2)]
         for thread in threads: thread.start()
         print(f"up {os.getpid()}")
+        while True: time.sleep(0.01)  # also when the others are killed first
     """
     attempt = Attempt(tmp_path, {"run.py": code})
     process = attempt.start()
