@@ -178,9 +178,11 @@ def _one(
         return done.outcome, _how_it_ended(done), done.host, done.attempt
     held = holding(view, observer, number, now)
     if view.stopped(number):
-        if held and held.state == "held":
-            return "running", f"being stopped on {held.node}", held.node, held.attempt
-        if held and held.state != "waiting":
+        if held and held.state in ("held", "waiting"):
+            # A beat may be older than the start: only the published end says that it is over.
+            state: TaskState = "running" if held.state == "held" else "queued"
+            return state, f"being stopped on {held.node}", held.node, held.attempt
+        if held:
             return "stopped", f"cancelled; {held.why}", held.node, held.attempt
         return "stopped", "cancelled before it started", "", 0
     if held is None:

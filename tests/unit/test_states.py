@@ -350,6 +350,16 @@ def test_what_was_cancelled_before_it_started(scene: Scene) -> None:
     assert scene.view.open_tasks() == set()
 
 
+def test_what_is_cancelled_while_it_waits_for_its_slot_is_not_over_yet(scene: Scene) -> None:
+    """It may have started since that beat, and leave half a run: its node says when it is over."""
+    scene.serve("hoff")
+    scene.claim("hoff", 1)
+    scene.beat("hoff", (1, 1), phase="waiting")
+    stop(scene)
+    row = scene.row(1)
+    assert (row.state, row.why) == ("queued", "being stopped on hoff")
+
+
 def test_what_is_being_cancelled(scene: Scene) -> None:
     scene.serve("hoff")
     scene.claim("hoff", 1)
