@@ -50,14 +50,14 @@ bench: $(STAMP)
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet --editable '.[worker,test]'
-	touch $(DEMO_STAMP) $@
+	$(BIN)/python -m pip install -qq --editable '.[worker,test]'
+	@touch $(DEMO_STAMP) $@
 
 # A newcomer need not wait for the tools of the tests.
 $(DEMO_STAMP): pyproject.toml | $(BIN)/pip
 	@echo "Setting up $(VENV), once."
-	$(BIN)/python -m pip install --quiet --editable '.[worker]'
-	touch $@
+	$(BIN)/python -m pip install -qq --editable '.[worker]'
+	@touch $@
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \

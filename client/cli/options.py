@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import json
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -69,8 +70,23 @@ def epilog(example: str, *variables: str) -> str:
 
 def console() -> Console:
     """For what a command says on stdout. What users and nodes wrote is text, never markup."""
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    if sys.stdout.isatty():
+        return Console(highlight=False, markup=False, emoji=False)
+    file = cast("TextIO", _Trimmed(sys.stdout))
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=PIPE_WIDTH)
+
+
+class _Trimmed:
+    """A stream without the blanks with which rich fills the lines of a table."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(re.sub(r" +$", "", text, flags=re.MULTILINE))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:

@@ -124,7 +124,8 @@ def _by_state(status: JobStatus) -> Iterator[RenderableType]:
         head = Text(f"{len(rows)} {state}", style=f"bold {COLOURS[state]}")
         if state == "done" and status.seconds:
             mean = sum(status.seconds) / len(status.seconds)
-            yield head.append(f"  {span(mean)} each on average", style="not bold default")
+            took = f"{mean:.1f} s" if mean < 10 else span(mean)
+            yield head.append(f"  {took} each on average", style="not bold default")
             yield from _tried_again(rows)
             continue
         yield head

@@ -135,9 +135,10 @@ def _running_on(moment: Moment, host: str) -> set[int]:
 
 
 def _obituary(running: set[int]) -> str:
-    tasks = ", ".join(map(str, sorted(running)))
+    tasks = " and ".join(map(str, sorted(running)))
+    noun = "task" if len(running) == 1 else "tasks"
     return (
-        f"{VICTIM} loses its power, on purpose: its agent and what it was at (task {tasks}) are "
+        f"{VICTIM} loses its power, on purpose: its agent and what it was at ({noun} {tasks}) are "
         f"gone.\nNobody tells {SURVIVOR}: it sees {VICTIM}'s heartbeat stand still, and takes over."
     )
 

@@ -151,6 +151,7 @@ def test_status_for_people(lab: FakeLab) -> None:
         str(lab.root / "trees/.ludwig/jobs/0001/logs/0000/0002.1.log"),
     ):
         assert words in page, page
+    assert all(line == line.rstrip() for line in page.splitlines()), "blanks at the end of a line"
     assert "param_003" in good(lab, "status", "1", "--tasks")
 
 
