@@ -16,6 +16,7 @@ from ludwig.client.lab import Lab as ClientLab
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
 from tests.harness import SftpServer, SmbServer, SshHome, wait_until
 from tests.lab import Lab, toml
+from tests.sftp_server import make_key
 
 pytestmark = [pytest.mark.needs_smbd, pytest.mark.needs_sshd]
 
@@ -43,7 +44,7 @@ class Laptop:
     """The project folder of a student, with a `ludwig.toml` that only names SSH hosts."""
 
     def __init__(self, lab: Lab, servers: dict[str, SftpServer], home: SshHome) -> None:
-        self.lab, self.home, self.folder = lab, home, lab.home
+        self.lab, self.home, self.folder, self.servers = lab, home, lab.home, servers
         (self.folder / "src").mkdir()
         (self.folder / "src" / "__init__.py").touch()
         (self.folder / "src" / "model.py").write_text(MODEL)
@@ -184,3 +185,34 @@ def test_a_node_that_does_not_answer_is_left_out(laptop: Laptop) -> None:
         job = client.submit([laptop.folder / "src"], [], sweep(4), root=laptop.folder)
     assert "pitts" not in job.status().record.chunks
     assert job.wait(timeout=60).counts["done"] == 4
+
+
+def test_the_doctor_of_a_lab_with_three_illnesses(laptop: Laptop, tmp_path: Path) -> None:
+    """Each node has another one; the drive and the agents are well."""
+    wait_until(lambda: laptop.command("doctor").returncode == 0, timeout=30)
+    hoff, norman, hebb = (laptop.servers[name] for name in HOSTS)
+    known = laptop.home.known_hosts.read_text().splitlines(keepends=True)
+    laptop.home.known_hosts.write_text(
+        "".join(line for line in known if not line.startswith(f"[127.0.0.1]:{hoff.port} "))
+    )
+    stranger = make_key(tmp_path / "stranger")
+    blocks = laptop.home.config.read_text().split("Host ")
+    laptop.home.config.write_text(
+        "Host ".join(
+            block.replace(str(laptop.home.private_key), str(stranger))
+            if block.startswith("norman\n")
+            else block
+            for block in blocks
+        )
+    )
+    hebb.stop()
+
+    done = laptop.command("doctor", "--json")
+
+    assert done.returncode == 1, done.stderr
+    found = [one for one in json.loads(done.stdout) if one["level"] != "ok"]
+    said = {one["check"]: one["what"] + one["todo"] for one in found}
+    assert set(said) == {"node hoff", "node norman", "node hebb"}, "and nothing else"
+    assert "not known here" in said["node hoff"] and "ssh-keyscan" in said["node hoff"]
+    assert str(stranger) in said["node norman"] and norman.user in said["node norman"]
+    assert str(hebb.port) in said["node hebb"]
