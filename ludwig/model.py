@@ -173,7 +173,10 @@ class Job(Record, frozen=True, kw_only=True):
     """Published in place of a job whose submission died half-way: it never gets any task."""
 
     def tasks(self) -> dict[int, tuple[str, Task]]:
-        """The tasks that are here and in no table, with their homes. `queue.tasks_of` has all."""
+        """The tasks that are here and in no table, with their homes.
+
+        `job_records.tasks_of` has all.
+        """
         return {t.task: (host, t) for host, chunk in self.chunks.items() for t in chunk.tasks}
 
     def numbers(self) -> Iterator[int]:

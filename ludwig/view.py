@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ludwig import codec, errors, layout, queue, records
+from ludwig import codec, errors, job_records, layout, queue, records
 from ludwig.drive import Drive, Entry
 from ludwig.model import Claim, Done, Event, Job, Refusal
 
@@ -37,7 +37,7 @@ class JobView:
         self._files = layout.job_files(job.project, job.job)
         self._offsets: dict[str, int] = {}
         self._claims_read: dict[tuple[int, int], Claim | None] = {}
-        self.tasks = queue.tasks_of(drive, job)
+        self.tasks = job_records.tasks_of(drive, job)
         self._homes: dict[str, tuple[int, ...]] = {}
         self._unended: Counter[int] = Counter()
         """bucket → how many of its tasks have not ended. One without any is not listed again."""

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ludwig import errors, layout, queue
+from ludwig import errors, job_records, layout
 from ludwig.client.job import Job
 from ludwig.client.lab import Lab as ClientLab
 from ludwig.client.submit import Submission, submit
@@ -158,7 +158,7 @@ class Chaos:
         submission = Submission(src_ps=[Path("src")], param2val_list=params, root=home, retries=12)
         done = self._insist(lambda: submit(self.client, project, submission))
         # Nothing to do: the first try had made the job before it failed.
-        number = done.job or queue.list_jobs(self.lab.drive, project)[-1]
+        number = done.job or job_records.list_jobs(self.lab.drive, project)[-1]
         return Job(self.client, project, number)
 
     def _insist(self, action: Callable[[], T]) -> T:
@@ -411,7 +411,7 @@ class Chaos:
 
     def _judge(self) -> None:
         say = self.report.problems.append
-        job = queue.read_job(self.lab.drive, "trees", self.jobs[0].id)
+        job = job_records.read_job(self.lab.drive, "trees", self.jobs[0].id)
         view = JobView(self.lab.drive, job)
         view.refresh()
         self.report.tasks = len(job.tasks())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ludwig import codec, layout, nodes, queue, registry
+from ludwig import codec, job_records, layout, nodes, queue, registry
 from ludwig.client.lab import Lab, this_user
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
 from ludwig.drives import write_format
@@ -127,7 +127,7 @@ class FakeLab:
             "origin": origin,
         }
         job = Job(**{**values, **more})
-        queue.publish_job(
+        job_records.publish_job(
             self.drive, job, {h: bytes(len(c)) for h, c in chunks.items() if c}, params
         )
         return job

@@ -21,7 +21,7 @@ from textwrap import dedent
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ludwig import codec, layout, nodes, queue
+from ludwig import codec, job_records, layout, nodes, queue
 from ludwig.client.job import Job
 from ludwig.client.lab import Lab as ClientLab
 from ludwig.client.submit import Submission, submit
@@ -216,7 +216,7 @@ class Lab:
 
     def ends(self, job: Job) -> dict[int, Done]:
         """What is in done/, read by itself: no agent's word is taken for it."""
-        record = queue.read_job(self.drive, job.project, job.id)
+        record = job_records.read_job(self.drive, job.project, job.id)
         found = {task: queue.read_done(self.drive, record, task) for task in record.tasks()}
         return {task: done for task, done in found.items() if done is not None}
 
@@ -225,7 +225,7 @@ class Lab:
 
     def runs(self, job: Job) -> dict[int, list[Path]]:
         """The folders in runs/ of each task that has them."""
-        record = queue.read_job(self.drive, job.project, job.id)
+        record = job_records.read_job(self.drive, job.project, job.id)
         files = layout.project_files(job.project)
         return {
             task: [

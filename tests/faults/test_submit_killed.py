@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import errors, layout, queue, registry
+from ludwig import errors, job_records, layout, registry
 from ludwig.client.lab import Lab
 from ludwig.client.submit import Submission, Submitted, submit
 from ludwig.client.upload import Inboxes
@@ -65,16 +65,16 @@ class Place:
         """Every job that exists, each whole."""
         drive = FolderDrive(self.drive_folder)
         views = []
-        for number in queue.list_jobs(drive, PROJECT):
+        for number in job_records.list_jobs(drive, PROJECT):
             try:
-                job = queue.read_job(drive, PROJECT, number)
+                job = job_records.read_job(drive, PROJECT, number)
             except errors.NotFound:
                 continue
             if job.abandoned:
                 continue
-            assert queue.read_params(drive, job)
+            assert job_records.read_params(drive, job)
             for home, task in job.tasks().values():
-                assert queue.read_task(drive, job, home, task)
+                assert job_records.read_task(drive, job, home, task)
             view = JobView(drive, job)
             view.refresh()
             views.append(view)
@@ -175,7 +175,7 @@ def test_a_submission_that_was_given_up_is_told_so(tmp_path: Path) -> None:
     def abandon(name: str, path: str, moment: str) -> None:
         if (name, moment) == ("publish", "before") and path.endswith("job.json"):
             lab = place.lab()
-            queue.abandon_job(
+            job_records.abandon_job(
                 lab.drive,
                 PROJECT,
                 1,

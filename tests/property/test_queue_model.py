@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ludwig import codec, errors, layout, queue, states
+from ludwig import codec, errors, job_records, layout, queue, states
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Done, Job, Outcome, Stop
 from ludwig.nodes import Observer
@@ -83,7 +83,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.job: Job = submission.job
         self.tasks = self.job.tasks()
         self.files = layout.job_files("trees", self.job.job)
-        params = queue.read_params(self.drive, self.job)
+        params = job_records.read_params(self.drive, self.job)
         self.times = offsets[:nodes]
         self.sims = [
             SimNode(

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ludwig import codec, errors, layout, queue, records, registry, states
+from ludwig import codec, errors, job_records, layout, queue, records, registry, states
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Beat, Claim, Done, Event, Job, Plan, Refusal, Stop
 from ludwig.nodes import Observer, last_counter, write_beat
@@ -142,9 +142,9 @@ def test_nothing_but_a_named_error(drive: FolderDrive, job: Job, place: str, kin
     assert view.accepted >= {"hebb"}
     assert observer.beat("hebb") is not None
     for read in (
-        lambda: queue.read_job(drive, "trees", job.job),
-        lambda: queue.read_params(drive, job),
-        lambda: queue.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[0]),
+        lambda: job_records.read_job(drive, "trees", job.job),
+        lambda: job_records.read_params(drive, job),
+        lambda: job_records.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[0]),
         lambda: queue.read_done(drive, job, 1),
         lambda: registry.read_registry(drive, "trees"),
         lambda: codec.from_yaml(
@@ -214,7 +214,7 @@ def test_one_bad_end_does_not_keep_others_from_being_completed(
     results = tmp_path / "results"
     results.mkdir()
     (results / "acc.csv").write_text("1\n")
-    params = queue.read_params(drive, job)
+    params = job_records.read_params(drive, job)
     for number in (1, 2):
         task = job.tasks()[number][1]
         queue.stage(drive, job, task, 1, folders=[results], params=params)
@@ -281,7 +281,7 @@ def test_files_of_strangers_are_passed_over(drive: FolderDrive, job: Job) -> Non
     assert (view.claims, view.done, view.refusals) == (before.claims, before.done, before.refusals)
     assert view.open_tasks() == before.open_tasks()
     assert set(observer.nodes) == {"hebb"}
-    assert queue.list_jobs(drive, "trees") == [job.job]
+    assert job_records.list_jobs(drive, "trees") == [job.job]
     assert registry.read_registry(drive, "trees").plans == 1
 
 
@@ -316,7 +316,7 @@ def test_a_job_that_leads_elsewhere_is_refused(
     changed = msgspec.structs.replace(job, **change)
     Path(drive.where, layout.job_files("trees", job.job).record).write_bytes(codec.encode(changed))
     with pytest.raises(errors.Malformed, match=says):
-        queue.read_job(drive, "trees", job.job)
+        job_records.read_job(drive, "trees", job.job)
 
 
 def test_a_job_with_two_tasks_for_one_folder_is_refused(drive: FolderDrive, job: Job) -> None:
@@ -324,17 +324,17 @@ def test_a_job_with_two_tasks_for_one_folder_is_refused(drive: FolderDrive, job:
     text = path.read_text().replace("num2", "num1").replace("_hebb_", "_hoff_")
     path.write_text(text.replace("param_002", "param_001"))
     with pytest.raises(errors.Malformed, match="two runs are called"):
-        queue.read_job(drive, "trees", job.job)
+        job_records.read_job(drive, "trees", job.job)
 
 
 def test_a_job_that_was_changed_does_not_match_its_ticket(drive: FolderDrive, job: Job) -> None:
     path = layout.job_files("trees", job.job).record
     vouched = codec.sha256(drive.read(path))
-    assert queue.read_job(drive, "trees", job.job, sha256=vouched) == job
+    assert job_records.read_job(drive, "trees", job.job, sha256=vouched) == job
     with Path(drive.where, path).open("ab") as file:
         file.write(b" ")
     with pytest.raises(errors.TicketRefused, match="does not match its ticket"):
-        queue.read_job(drive, "trees", job.job, sha256=vouched)
+        job_records.read_job(drive, "trees", job.job, sha256=vouched)
 
 
 def test_a_chunk_that_was_changed_is_not_used(drive: FolderDrive, job: Job) -> None:
@@ -343,7 +343,7 @@ def test_a_chunk_that_was_changed_is_not_used(drive: FolderDrive, job: Job) -> N
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(errors.Malformed, match="SHA-256"):
-        queue.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[-1])
+        job_records.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[-1])
 
 
 def test_a_file_larger_than_anything_of_ours_is_not_read_to_its_end(drive: FolderDrive) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import errors, layout, queue, registry
+from ludwig import errors, job_records, layout, queue, registry
 from ludwig.client import doctor
 from ludwig.client.doctor import Finding, examine
 from ludwig.client.ssh_hosts import ssh_hosts
@@ -152,7 +152,7 @@ def test_a_submission_that_died(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -
     (found,) = bad(list(examine(nodes=False)))
     assert "died half-way" in found.what and found.repair is not None
     found.repair()
-    assert queue.read_job(lab.drive, "trees", number).abandoned
+    assert job_records.read_job(lab.drive, "trees", number).abandoned
     assert bad(list(examine(nodes=False))) == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ludwig import codec, layout, queue, states
+from ludwig import codec, job_records, layout, queue, states
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import (
     ATTEMPT_LIMIT,
@@ -42,7 +42,7 @@ class Scene:
             stamp="2026-11-18-10-00-00",
             **settings,
         )
-        queue.publish_job(self.drive, self.job, chunks, params)
+        job_records.publish_job(self.drive, self.job, chunks, params)
         self.drive.make_folders(layout.NODES)
         self.files = layout.job_files("trees", 1)
         self.view = JobView(self.drive, self.job)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ludwig import codec, layout, queue
+from ludwig import codec, job_records, layout, queue
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Chunk, Done, Job, Origin, Run, Task
 
@@ -32,7 +32,7 @@ def job(drive: FolderDrive) -> Job:
         },
         origin=Origin(user="ana", host="laptop"),
     )
-    queue.publish_job(drive, job, {"hoff": bytes(4)}, params)
+    job_records.publish_job(drive, job, {"hoff": bytes(4)}, params)
     return job
 
 
