@@ -43,7 +43,8 @@ def publish_job(drive: Drive, job: Job, chunks: Mapping[str, bytes], params: byt
     for dead and abandoned it: then nothing was submitted.
     """
     files = layout.job_files(job.project, job.job)
-    job, tables = in_tables(job) if len(job.tasks()) > TABLES_FROM else (job, {})
+    count = sum(len(chunk.tasks) for chunk in job.chunks.values())
+    job, tables = in_tables(job) if count > TABLES_FROM else (job, {})
     for folder in files.folders(job.numbers()):
         drive.make_folders(folder)
     # Published, though nobody races for them: a call that was cut short can then be repeated.

@@ -3,8 +3,8 @@
 Owns the order in which files appear (payload, then what refers to it, then what announces it) and
 so the guarantee that every task ends exactly once, whatever dies in between. Each operation may be
 repeated after an error. The job itself is created and read in `job_records.py`. What state a task
-is in, and what to claim next, is decided by the pure functions of `states.py`; heartbeats are in
-`nodes.py`, numbers and names in `registry.py`. Never sleeps, never asks for the time, never
+is in is decided by the pure functions of `states.py`, what to claim next in `shares.py`; heartbeats
+are in `nodes.py`, numbers and names in `registry.py`. Never sleeps, never asks for the time, never
 unpickles.
 """
 

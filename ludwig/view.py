@@ -274,4 +274,4 @@ class JobView:
 
     def over(self) -> bool:
         """Whether no task is open any more."""
-        return len(self.done) >= len(self.tasks) or not self.open_tasks()
+        return self.finished() or not self.open_tasks()

@@ -17,6 +17,7 @@ import pandas as pd
 from ludwig import codec, job_records, layout, queue, registry
 from ludwig.drive import Drive
 from ludwig.model import Chunk, Contract, Done, Event, GpuSummary, Job, Origin, Outcome, Run, Task
+from tests.jobs import tasks_in
 
 Content = bytes | str | pd.Series | pd.DataFrame
 
@@ -125,7 +126,7 @@ class LabDrive:
         `tell=False`: the agent dies before it writes the event; `settle=False`: before it moves
         the results to `runs/`.
         """
-        record = job.tasks()[task][1]
+        record = tasks_in(job)[task][1]
         with tempfile.TemporaryDirectory() as scratch:
             folders = _write(Path(scratch), runs)
             done = Done(

@@ -15,6 +15,7 @@ from ludwig.client.lookout import Lookout
 from ludwig.client.results import read_results
 from ludwig.model import Job as Record
 from tests.harness import SmbServer, wait_until
+from tests.jobs import tasks_in
 from tests.lab import Lab
 
 QUIET = """
@@ -61,7 +62,7 @@ def test_a_changed_chunk_is_never_unpickled(tmp_path: Path) -> None:
         record = job_records.read_job(lab.drive, job.project, job.id)
         payload = pickle.dumps([Trap(mark)])
         data = bytearray(path.read_bytes())
-        for _, task in record.tasks().values():
+        for _, task in tasks_in(record).values():
             padded = payload[:-1].ljust(task.length - 1, b"N") + b"."
             data[task.offset : task.offset + task.length] = padded[: task.length]
         path.write_bytes(data)

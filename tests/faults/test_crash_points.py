@@ -17,6 +17,7 @@ from ludwig.drive import Drive
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Done, Job
 from tests.hooked_drive import Cut, CutAt, HookedDrive, Moment
+from tests.jobs import tasks_in
 from tests.simsubmit import Submission, job_record, submit
 
 HOSTS = ["hoff", "hebb"]
@@ -173,12 +174,12 @@ def living_jobs(drive: Drive) -> list[Job]:
 def check_whole(drive: Drive, job: Job) -> None:
     """Everything that `job.json` refers to is there, byte by byte."""
     assert set(job_records.read_params(drive, job)) == {
-        run.param_name for _, task in job.tasks().values() for run in task.runs
+        run.param_name for _, task in tasks_in(job).values() for run in task.runs
     }
-    assert len(job.tasks()) == len(SWEEP)
-    for host, task in job.tasks().values():
+    assert len(tasks_in(job)) == len(SWEEP)
+    for host, task in tasks_in(job).values():
         job_records.read_task(drive, job, host, task)
-    for folder in layout.job_files("trees", job.job).folders(job.tasks()):
+    for folder in layout.job_files("trees", job.job).folders(tasks_in(job)):
         assert drive.exists(folder)
 
 
@@ -201,7 +202,7 @@ class Ending:
         submission = submit(drive, "trees", SWEEP[:1], hosts=HOSTS, nonce="one-task-job")
         assert submission is not None
         self.job = submission.job
-        self.task = self.job.tasks()[1][1]
+        self.task = tasks_in(self.job)[1][1]
         self.params = job_records.read_params(drive, self.job)
         self.folder = disk
 

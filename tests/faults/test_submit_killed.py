@@ -24,6 +24,7 @@ from ludwig.drives.folder import FolderDrive
 from ludwig.model import Origin
 from ludwig.view import JobView
 from tests.hooked_drive import Hook, HookedDrive
+from tests.jobs import tasks_in
 
 HOSTS = ("hoff", "hebb")
 PROJECT = "trees"
@@ -73,7 +74,7 @@ class Place:
             if job.abandoned:
                 continue
             assert job_records.read_params(drive, job)
-            for home, task in job.tasks().values():
+            for home, task in tasks_in(job).values():
                 assert job_records.read_task(drive, job, home, task)
             view = JobView(drive, job)
             view.refresh()
@@ -114,7 +115,7 @@ def check_complete(place: Place) -> None:
     """Each configuration has its replications once, and every job its tickets and source."""
     views = place.jobs()
     runs = Counter(
-        run.param_name for view in views for _, t in view.job.tasks().values() for run in t.runs
+        run.param_name for view in views for _, t in tasks_in(view.job).values() for run in t.runs
     )
     assert dict(runs) == {f"param_00{n}": REPS for n in (1, 2, 3)}
     for view in views:
@@ -218,7 +219,7 @@ def test_two_processes_submit_twenty_jobs_each(tmp_path: Path) -> None:
     known = registry.read_registry(FolderDrive(place.drive_folder), PROJECT)
     assert len(set(known.names.values())) == len(known.names) == 41
     assert sorted(known.names) == [f"param_{n:03d}" for n in range(1, 42)]
-    runs = [run for v in views for _, t in v.job.tasks().values() for run in t.runs]
+    runs = [run for v in views for _, t in tasks_in(v.job).values() for run in t.runs]
     assert Counter(Counter(run.param_name for run in runs).values()) == {REPS: 41}
     # People seed with job_name: no two replications share one, of whatever configuration and job.
     assert len({run.job_name for run in runs}) == len(runs)

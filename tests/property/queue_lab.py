@@ -18,6 +18,7 @@ from ludwig.model import Done, Job
 from ludwig.nodes import Observer
 from ludwig.view import JobView
 from tests.hooked_drive import Cut, HookedDrive
+from tests.jobs import tasks_in
 from tests.simnode import SimNode
 from tests.simsubmit import submit
 
@@ -68,7 +69,7 @@ class QueueLab(RuleBasedStateMachine):
         )
         assert submission is not None
         self.job: Job = submission.job
-        self.tasks = self.job.tasks()
+        self.tasks = tasks_in(self.job)
         self.files = layout.job_files("trees", self.job.job)
         params = job_records.read_params(self.drive, self.job)
         self.times = offsets[:nodes]

@@ -17,6 +17,7 @@ from ludwig.nodes import Observer, last_counter, write_beat
 from ludwig.view import JobView
 from tests.bad_files import FOLDER, KINDS, PLACES, put
 from tests.claiming import claimable
+from tests.jobs import tasks_in
 from tests.simsubmit import submit
 
 
@@ -156,7 +157,7 @@ def test_one_bad_end_does_not_keep_others_from_being_completed(
     (results / "acc.csv").write_text("1\n")
     params = job_records.read_params(drive, job)
     for number in (1, 2):
-        task = job.tasks()[number][1]
+        task = tasks_in(job)[number][1]
         queue.stage(drive, job, task, 1, folders=[results], params=params)
     files = queue.manifest([results])
     good = Done(task=2, attempt=1, outcome="done", host="hoff", nonce="12345678", files=files)

@@ -12,6 +12,7 @@ from ludwig.drive import Usage
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Done
 from tests.fakelab import FakeLab, gpu
+from tests.jobs import tasks_in
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_job_that_nobody_can_run(lab: FakeLab) -> None:
 def test_staging_left_over_is_healed(lab: FakeLab) -> None:
     job = lab.submit(2)
     lab.accept(job)
-    _, task = job.tasks()[1]
+    _, task = tasks_in(job)[1]
     files = layout.job_files("trees", job.job)
     lab.drive.make_folders(files.staged_run(1, 1, 0))
     lab.drive.make_folders(layout.project_files("trees").param(task.runs[0].param_name))

@@ -14,6 +14,7 @@ from ludwig.drives.folder import FolderDrive
 from ludwig.nodes import Observer
 from ludwig.view import JobView
 from tests.golden.make import SWEEP, make
+from tests.jobs import tasks_in
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 
@@ -76,7 +77,7 @@ def test_parameters_and_tasks(drive: FolderDrive, number: int) -> None:
     job = job_records.read_job(drive, "trees", number)
     for name, params in job_records.read_params(drive, job).items():
         assert params == SWEEP[int(name[-3:]) - 1]
-    for host, task in job.tasks().values():
+    for host, task in tasks_in(job).values():
         assert job_records.read_task(drive, job, host, task).startswith(b"\x80")
 
 
@@ -84,7 +85,7 @@ def test_parameters_and_tasks(drive: FolderDrive, number: int) -> None:
 def test_every_run_is_as_its_manifest_says(drive: FolderDrive, number: int) -> None:
     job = job_records.read_job(drive, "trees", number)
     assert queue.roll_forward(drive, job) == []
-    for task, (_, spec) in job.tasks().items():
+    for task, (_, spec) in tasks_in(job).items():
         end = queue.read_done(drive, job, task)
         run = spec.runs[0]
         folder = layout.project_files("trees").run(run.param_name, run.job_name)
