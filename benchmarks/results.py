@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ludwig import codec, layout, queue
+from ludwig import codec, job_records, layout
 from ludwig.client.results import read_results
 from ludwig.drive import Drive
 from ludwig.drives.folder import FolderDrive
@@ -64,7 +64,7 @@ def build(root: Path, runs: int, files: int, rows: int = 100) -> None:
     )
     drive = FolderDrive(root)
     places = layout.job_files(PROJECT, 1)
-    queue.publish_job(drive, job, {"hoff": bytes(runs)}, data)
+    job_records.publish_job(drive, job, {"hoff": bytes(runs)}, data)
     index = pd.RangeIndex(0, 10 * rows, 10, name="step")
     lines = []
     for number, run in enumerate(names, start=1):

@@ -24,7 +24,7 @@ from benchmarks import measure as common
 from benchmarks.simulation import costs
 from benchmarks.simulation.drive import Server
 from benchmarks.simulation.lab import BEAT_S, Simulation
-from ludwig import codec, layout, queue
+from ludwig import codec, job_records, layout
 from ludwig.model import Chunk, Job, Origin, Run, Table, Task, TaskTable
 
 
@@ -195,7 +195,8 @@ def sizes_of_a_million() -> str:
     data = codec.encode(TaskTable(host=hosts[0], tasks=tasks))
     begun = time.process_time()
     codec.sha256(data)
-    queue.check_tasks(codec.decode.__wrapped__(TaskTable, data, "table").tasks, "trees", "table")  # type: ignore[attr-defined]
+    table = codec.decode.__wrapped__(TaskTable, data, "table")  # type: ignore[attr-defined]
+    job_records.check_tasks(table.tasks, "trees", "table")
     took = time.process_time() - begun
     return (
         f"a million tasks on 100 nodes: job.json {record / 1e3:.0f} kB, a node's own table "

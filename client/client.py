@@ -9,8 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from ludwig import errors, layout
 from ludwig.client.job import EmptyJob, Job, LudwigWarning
@@ -19,6 +18,7 @@ from ludwig.client.local import open_local_lab
 from ludwig.client.lookout import Lookout, find_job
 from ludwig.client.progress import make_transfer
 from ludwig.client.status import JobSummary, NodeStatus
+from ludwig.closing import Closing
 from ludwig.config import LabConfig
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "LudwigWarning"]
 
 
-class Client:
+class Client(Closing):
     """A project. Made from the lab's configuration found from this folder; see `open_lab`.
 
     `param2default` completes every `param2val` that is submitted. With `local=True` everything
@@ -149,17 +149,6 @@ class Client:
     def close(self) -> None:
         """Give up connections, and what `local=True` has started."""
         self.lab.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Client of {self.project} on {self.lab.drive.where}>"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import ludwig
-from ludwig import errors, layout, queue, states
+from ludwig import errors, job_records, layout, queue, states
 from ludwig.client.lab import Lab, open_lab, this_user
 from ludwig.client.lookout import Lookout, list_projects, span
 from ludwig.client.server_clock import scan_nodes
@@ -213,7 +213,7 @@ def _project_jobs(
 
 def _left_over(lab: Lab, project: str, number: int, name: str) -> Iterator[Finding]:
     """Results of ended tasks that are still on their way because whoever moved them died."""
-    record = queue.read_job(lab.drive, project, number)
+    record = job_records.read_job(lab.drive, project, number)
     files = layout.job_files(project, number)
     try:
         staged = {key[0] for one in lab.drive.list(files.staging) if (key := _attempt(one))}
@@ -269,7 +269,7 @@ def _dead_submission(
         origin = Origin(user=this_user(), host="")
         nonce = secrets.token_hex(16)
         with suppress(errors.Exists):
-            queue.abandon_job(lab.drive, project, number, origin=origin, nonce=nonce)
+            job_records.abandon_job(lab.drive, project, number, origin=origin, nonce=nonce)
         return f"gave up {name}"
 
     yield Finding(

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ludwig import errors
+from ludwig.closing import Closing
 from ludwig.config import LabConfig, NodeConfig, load_lab
 from ludwig.drive import Drive
 from ludwig.drives import check_format, open_drive
@@ -30,7 +30,7 @@ AskPassword = Callable[[str], str]
 
 
 @dataclass
-class Lab:
+class Lab(Closing):
     """Made by `open_lab`. A context manager: closing gives up connections (and local agents)."""
 
     config: LabConfig
@@ -72,17 +72,6 @@ class Lab:
         if self._connections is not None:
             self._connections.close()
         self.drive.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_lab(config: LabConfig | None = None, *, ask_password: AskPassword | None = None) -> Lab:

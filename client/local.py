@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ludwig import errors, layout, queue
+from ludwig import errors, job_records, layout, queue
 from ludwig.client.embedded import EmbeddedLab
 from ludwig.client.lab import Lab, check_drive, open_config_drive, this_user
 from ludwig.config import LabConfig
@@ -126,7 +126,7 @@ def _cancel_open_jobs(lab: Lab, project: str, hosts: set[str]) -> None:
     with suppress(errors.DriveError):
         views = [
             view
-            for number in queue.list_jobs(lab.drive, project)
+            for number in job_records.list_jobs(lab.drive, project)
             if (view := _open(lab, project, number)) and hosts.issuperset(view.job.chunks)
         ]
         for view in views:
@@ -138,7 +138,7 @@ def _cancel_open_jobs(lab: Lab, project: str, hosts: set[str]) -> None:
 
 def _open(lab: Lab, project: str, number: int) -> JobView | None:
     try:
-        view = JobView(lab.drive, queue.read_job(lab.drive, project, number))
+        view = JobView(lab.drive, job_records.read_job(lab.drive, project, number))
     except (errors.NotFound, errors.Malformed):
         return None
     view.refresh()

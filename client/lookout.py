@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ludwig import errors, layout, queue
+from ludwig import errors, job_records, layout
 from ludwig.client.audit import audit
 from ludwig.client.lab import Lab
 from ludwig.client.logs import read_tail
@@ -69,7 +69,7 @@ class Lookout:
         key = (project, number)
         if key not in self._views:
             try:
-                record = queue.read_job(self._drive, project, number)
+                record = job_records.read_job(self._drive, project, number)
             except errors.NotFound:
                 raise errors.UsageError(self._no_such_job(project, number)) from None
             if record.abandoned:
@@ -81,7 +81,7 @@ class Lookout:
         return self._views[key]
 
     def _no_such_job(self, project: str, number: int) -> str:
-        known = queue.list_jobs(self._drive, project)
+        known = job_records.list_jobs(self._drive, project)
         if number in known:
             return (
                 f"job {number} of {project} is being submitted just now, or its submission died "
@@ -282,10 +282,10 @@ def find_job(lab: Lab, project: str, number: int | None) -> int:
     """
     if number is not None:
         return number
-    numbers = queue.list_jobs(lab.drive, project)
+    numbers = job_records.list_jobs(lab.drive, project)
     for candidate in reversed(numbers):
         try:
-            if not queue.read_job(lab.drive, project, candidate).abandoned:
+            if not job_records.read_job(lab.drive, project, candidate).abandoned:
                 return candidate
         except (errors.NotFound, errors.Malformed):
             continue

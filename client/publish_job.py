@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ludwig import codec, errors, queue, registry
+from ludwig import codec, errors, job_records, registry
 from ludwig.client import sweep
 from ludwig.client.lab import Lab
 from ludwig.client.nodes_choice import weights
@@ -73,7 +73,7 @@ def publish(
         retry_of=retry_of,
     )
     try:
-        return job, queue.publish_job(lab.drive, job, payloads, params)
+        return job, job_records.publish_job(lab.drive, job, payloads, params)
     except errors.Exists as error:
         raise errors.SubmitError(
             f"job {number} took so long to submit that somebody else's submission gave it up. "

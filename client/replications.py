@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from ludwig import errors, layout, queue
+from ludwig import errors, job_records, layout, queue
 from ludwig.drive import Drive
 from ludwig.layout import is_run
 from ludwig.model import Job, Origin
@@ -132,11 +132,11 @@ def _await_job(
 ) -> Job | None:
     while True:
         try:
-            return queue.read_job(drive, project, number)
+            return job_records.read_job(drive, project, number)
         except errors.NotFound:
             if clock() < deadline:
                 sleep(0.2)
-            elif queue.abandon_job(drive, project, number, origin=origin, nonce=nonce):
+            elif job_records.abandon_job(drive, project, number, origin=origin, nonce=nonce):
                 return None
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from ludwig import codec, errors, layout, queue, records
+from ludwig import codec, errors, job_records, layout, queue, records
 from ludwig.drive import Drive
 from ludwig.model import Done, File, Job, Task
 from ludwig.view import JobView
@@ -94,7 +94,7 @@ def find_runs(
     that have no manifest. `NotFound` for a job that is named and not there.
     """
     found = Found()
-    numbers = queue.list_jobs(drive, project) if jobs is None else list(dict.fromkeys(jobs))
+    numbers = job_records.list_jobs(drive, project) if jobs is None else list(dict.fromkeys(jobs))
     for one in in_parallel(lambda n: _of_job(drive, project, n, must=jobs is not None), numbers):
         found.add(one)
     if jobs is None:
@@ -144,7 +144,7 @@ _CHECKED_LIMIT = 64
 
 
 def _read_job(drive: Drive, project: str, number: int) -> Job:
-    """As `queue.read_job`; bytes that were decoded and checked before are not checked again."""
+    """As `job_records.read_job`; bytes that were checked before are not checked again."""
     path = layout.job_files(project, number).record
     data = records.read_bytes(drive, path, limit=codec.MAX_BYTES)
     key = codec.sha256(path.encode() + b"\0" + data)
@@ -153,7 +153,7 @@ def _read_job(drive: Drive, project: str, number: int) -> Job:
     if known is not None:
         return known
     job = codec.decode(Job, data, path)
-    queue.check_job(job, project, number, path)
+    job_records.check_job(job, project, number, path)
     with _checked_lock:
         while len(_checked) >= _CHECKED_LIMIT:
             _checked.pop(next(iter(_checked)))
@@ -167,7 +167,7 @@ def _of_job(drive: Drive, project: str, number: int, *, must: bool) -> Found:
         job = _read_job(drive, project, number)
         if job.abandoned:
             return found
-        found.params.update(queue.read_params(drive, job))
+        found.params.update(job_records.read_params(drive, job))
     except errors.NotFound:  # being submitted just now
         if must:
             raise

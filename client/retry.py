@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ludwig import errors, queue, registry
+from ludwig import errors, job_records, registry
 from ludwig.client.delivery import connect, send_tickets
 from ludwig.client.lab import Lab
 from ludwig.client.provenance import origin_of
@@ -22,7 +22,7 @@ __all__ = ["retry"]
 
 def retry(lab: Lab, project: str, number: int, *, tasks: Sequence[int] | None = None) -> Submitted:
     """A new job with the tasks of an old one that did not end well (or with these)."""
-    old = queue.read_job(lab.drive, project, number)
+    old = job_records.read_job(lab.drive, project, number)
     view = JobView(lab.drive, old)
     view.refresh()
     if unknown := set(tasks or ()) - set(view.tasks):
@@ -36,7 +36,7 @@ def retry(lab: Lab, project: str, number: int, *, tasks: Sequence[int] | None = 
             "Submit again with them: finished runs count."
         )
     runs = [run for task in chosen for run in view.tasks[task][1].runs]
-    params = queue.read_params(lab.drive, old)
+    params = job_records.read_params(lab.drive, old)
     needed = Counter(run.param_name for run in runs)
     nodes = {name: lab.nodes[name] for name in old.chunks if name in lab.nodes}
     with Inboxes(nodes, connections=lab.connections) as inboxes:

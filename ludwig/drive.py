@@ -15,8 +15,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
+
+from ludwig.closing import Closing
 
 __all__ = ["Drive", "Entry", "Progress", "Usage", "Watch"]
 
@@ -44,7 +45,7 @@ class Usage(NamedTuple):
         return 100.0 * (1.0 - self.free / self.total) if self.total else 0.0
 
 
-class Watch(Protocol):
+class Watch(Closing, Protocol):
     """Tells that something in a folder may have changed. A hint: look from time to time anyway."""
 
     def wait(self, timeout: float) -> bool:
@@ -56,15 +57,6 @@ class Watch(Protocol):
 
     def close(self) -> None:
         """Let go of the folder. A `wait` in another thread returns False soon after."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 class Drive(Protocol):

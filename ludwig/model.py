@@ -172,10 +172,6 @@ class Job(Record, frozen=True, kw_only=True):
     abandoned: bool = False
     """Published in place of a job whose submission died half-way: it never gets any task."""
 
-    def tasks(self) -> dict[int, tuple[str, Task]]:
-        """The tasks that are here and in no table, with their homes. `queue.tasks_of` has all."""
-        return {t.task: (host, t) for host, chunk in self.chunks.items() for t in chunk.tasks}
-
     def numbers(self) -> Iterator[int]:
         """Of every task, host by host."""
         return (number for chunk in self.chunks.values() for number in chunk.numbers)

@@ -1,8 +1,8 @@
-"""What state a task is in and why, what a node claims next, and what a failure leads to.
+"""What state a task is in and why, what of it others may take over, and what a failure leads to.
 
 Pure: everything is decided from a `JobView` and an `Observer` that were filled before, and from the
 observer's own monotonic time. Whatever a user is told about waiting, running and lost tasks is said
-here, and agents act on the same words.
+here, and agents act on the same words. Which of the unclaimed tasks comes next is in `shares.py`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ NOBODY = "no node can run it now"
 """How the reason begins for which nobody works on a task."""
 TICKET_LIES = "to take up the ticket"
 """How it ends while no node has noticed the job."""
+_UNHEARD = "not heard of yet"
+_TICKET_WAITS = "has not taken up its ticket yet"
+_PATIENCE = (_UNHEARD, _TICKET_WAITS)
+"""Why a node does not work on a job yet, but may at any moment."""
 
 STATES: tuple[TaskState, ...] = ("queued", "running", "done", "failed", "lost", "stopped")
 
@@ -149,17 +153,17 @@ def task_states(view: JobView, observer: Observer, now: float) -> list[TaskStatu
     rows = []
     for number, (home, task) in sorted(view.tasks.items()):
         run = task.runs[0]
-        row = _one(view, observer, waiting, number=number, home=home, now=now)
+        state, why, node, attempt = _one(view, observer, waiting, number=number, home=home, now=now)
         more = f" (+{len(task.runs) - 1} more)" if len(task.runs) > 1 else ""
-        again = _why_again(view, number, row[3])
-        ended_well = number in view.done and row[0] in ("done", "stopped")
+        again = _why_again(view, number, attempt)
+        ended_well = number in view.done and state in ("done", "stopped")
         rows.append(
             TaskStatus(
                 task=number,
-                state=row[0],
-                why=f"{row[1]}; {again}" if again and ended_well else row[1],
-                node=row[2],
-                attempt=row[3],
+                state=state,
+                why=f"{why}; {again}" if again and ended_well else why,
+                node=node,
+                attempt=attempt,
                 param_name=run.param_name,
                 job_name=run.job_name + more,
                 again=again,
@@ -171,6 +175,7 @@ def task_states(view: JobView, observer: Observer, now: float) -> list[TaskStatu
 def _one(
     view: JobView, observer: Observer, waiting: _Waiting, *, number: int, home: str, now: float
 ) -> tuple[TaskState, str, str, int]:
+    """The state of one task, why, on which node, and in which attempt."""
     if number in view.done:
         done = view.end_of(number)
         if done is None:
@@ -252,7 +257,7 @@ def _serving(view: JobView, observer: Observer, host: str, now: float) -> str:
         return f"silent for {int(observer.nodes[host].silent_for(now))} s"
     beat = observer.beat(host)
     if beat is None:
-        return "not heard of yet" if host not in view.accepted else ""
+        return _UNHEARD if host not in view.accepted else ""
     if beat.state in ("draining", "silent"):
         return f"{beat.state}" + (f": {_short(beat.why)}" if beat.why else "")
     if beat.state == "quarantined" and not beat.set_aside:
@@ -292,10 +297,6 @@ def left_over(view: JobView, observer: Observer, host: str, now: float) -> Itera
             for task in chunk.numbers:
                 if task not in view.claims and view.is_open(task):
                     yield task
-
-
-_TICKET_WAITS = "has not taken up its ticket yet"
-_PATIENCE = ("not heard of yet", _TICKET_WAITS)
 
 
 def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterator[Retake]:

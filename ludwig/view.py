@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
-from ludwig import codec, errors, layout, queue, records
+from ludwig import codec, errors, job_records, layout, queue, records
 from ludwig.drive import Drive, Entry
 from ludwig.model import Claim, Done, Event, Job, Refusal
 
 __all__ = ["JobView"]
+
+T = TypeVar("T")
 
 _EVENTS_LIMIT = 64 << 20
 """How much of an event file is read at once; no line is longer."""
@@ -37,7 +40,7 @@ class JobView:
         self._files = layout.job_files(job.project, job.job)
         self._offsets: dict[str, int] = {}
         self._claims_read: dict[tuple[int, int], Claim | None] = {}
-        self.tasks = queue.tasks_of(drive, job)
+        self.tasks = job_records.tasks_of(drive, job)
         self._homes: dict[str, tuple[int, ...]] = {}
         self._unended: Counter[int] = Counter()
         """bucket → how many of its tasks have not ended. One without any is not listed again."""
@@ -105,17 +108,14 @@ class JobView:
         return sorted(self._unended if wanted is None else self._unended.keys() & set(wanted))
 
     def _list(self, folder: str) -> list[str]:
-        try:
-            return self._drive.list(folder)
-        except errors.NotFound:
-            return []
-        except errors.WrongKind as error:
-            self.problems[folder] = error.reason
-            return []
+        return self._what_is_in(folder, self._drive.list)
 
     def _scan(self, folder: str) -> list[Entry]:
+        return self._what_is_in(folder, self._drive.scan)
+
+    def _what_is_in(self, folder: str, look: Callable[[str], list[T]]) -> list[T]:
         try:
-            return self._drive.scan(folder)
+            return look(folder)
         except errors.NotFound:
             return []
         except errors.WrongKind as error:
@@ -274,4 +274,4 @@ class JobView:
 
     def over(self) -> bool:
         """Whether no task is open any more."""
-        return len(self.done) >= len(self.tasks) or not self.open_tasks()
+        return self.finished() or not self.open_tasks()

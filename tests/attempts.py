@@ -13,8 +13,9 @@ import pytest
 
 from ludwig.model import Run
 from ludwig.worker import runner, workspace
+from ludwig.worker.attempt import Exit, Process
 from ludwig.worker.nursery import Kind, Nursery
-from ludwig.worker.runner import Exit, Order, Process
+from ludwig.worker.runner import Order
 from tests.harness import wait_until
 
 PROJECT = "trees"

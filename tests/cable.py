@@ -14,12 +14,11 @@ import ipaddress
 import os
 import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
 from tests.processes import PORTS, release_port, reserve_port
+from tests.servers import Started
 from tests.tools import program
 
 __all__ = ["Cable", "Forbidden"]
@@ -33,7 +32,7 @@ class Forbidden(Exception):
     """The kernel does not let us lay cables; the message says how it put that."""
 
 
-class Cable:
+class Cable(Started):
     """`near` is this machine's address, reachable from the far end alone. Needs root."""
 
     def __init__(self) -> None:
@@ -55,7 +54,8 @@ class Cable:
     def plug(self) -> None:
         _ip("link", "set", self._ends[0], "up")
 
-    def _lay(self) -> None:
+    def start(self) -> None:
+        _remove_forgotten()
         near, far = self._ends
         inside = ("-n", self._namespace)
         _ip("netns", "add", self._namespace)
@@ -71,23 +71,6 @@ class Cable:
         for words in (("link", "delete", self._ends[0]), ("netns", "delete", self._namespace)):
             subprocess.run([program("ip"), *words], capture_output=True)
         release_port(self._number)
-
-    def __enter__(self) -> Self:
-        _remove_forgotten()
-        try:
-            self._lay()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _ip(*words: str) -> None:

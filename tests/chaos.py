@@ -6,36 +6,34 @@ Four nodes, each behind a jailed SFTP account and a gate to a real smbd; a few h
 write a shard each. The adversary kills, freezes, cuts off, fills, corrupts and cancels, in an order
 that depends on the seed alone. In the end every task that was not cancelled has ended once, every
 shard is there once and whole, what was cancelled is dead, no agent has stumbled, and whatever went
-wrong was shown to the user with its reason (`chaos_eyes.py`).
+wrong was shown to the user with its reason (`chaos_judge.py`, `chaos_eyes.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ludwig import errors, layout, queue
+from ludwig import errors, job_records
 from ludwig.client.job import Job
 from ludwig.client.lab import Lab as ClientLab
 from ludwig.client.submit import Submission, submit
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
-from ludwig.view import JobView
 from tests.chaos_eyes import Eyes
+from tests.chaos_judge import Report, judge
 from tests.gate import Gate
 from tests.harness import SftpServer, SmbServer, SshHome, program, wait_until
 from tests.lab import Lab
 
-__all__ = ["Chaos", "Report"]
+__all__ = ["Chaos"]
 
 T = TypeVar("T")
 
@@ -57,34 +55,8 @@ def main(param2val):
 """
 
 
-@dataclass
-class Report:
-    """What was done and what came of it."""
-
-    seed: int
-    deeds: list[str] = field(default_factory=list)
-    tasks: int = 0
-    cancelled: int = 0
-    attempts: int = 0
-    seen: int = 0
-    """How many things that went wrong a user could see."""
-    seconds: float = 0.0
-    problems: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        kinds: dict[str, int] = {}
-        for deed in self.deeds:
-            kinds[deed.split()[0]] = kinds.get(deed.split()[0], 0) + 1
-        deeds = ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items()))
-        verdict = "\n  ".join(["PROBLEMS:", *self.problems]) if self.problems else "all held"
-        return (
-            f"seed {self.seed}: {self.tasks} tasks, {self.cancelled} cancelled, {self.attempts} "
-            f"attempts, {self.seen} troubles shown, {self.seconds:.0f} s\n  {deeds}\n  {verdict}"
-        )
-
-
 class Chaos:
-    """Builds the lab, lets the adversary loose, heals everything, and judges."""
+    """Builds the lab, lets the adversary loose, and heals everything in the end."""
 
     def __init__(self, folder: Path, *, seed: int, tasks: int, longest: float = 3.0) -> None:
         self.dice = random.Random(seed)
@@ -158,7 +130,7 @@ class Chaos:
         submission = Submission(src_ps=[Path("src")], param2val_list=params, root=home, retries=12)
         done = self._insist(lambda: submit(self.client, project, submission))
         # Nothing to do: the first try had made the job before it failed.
-        number = done.job or queue.list_jobs(self.lab.drive, project)[-1]
+        number = done.job or job_records.list_jobs(self.lab.drive, project)[-1]
         return Job(self.client, project, number)
 
     def _insist(self, action: Callable[[], T]) -> T:
@@ -190,7 +162,14 @@ class Chaos:
                     self.report.deeds.append(f"{name} {said}")
                 self._pause(self.dice.uniform(0.1, 0.7))
             self.heal()
-            self._judge()
+            judge(
+                self.report,
+                self.lab,
+                self.smb.folder,
+                jobs=[*self.jobs, *self.others],
+                harmed=self.harmed,
+                eyes=self.eyes,
+            )
         finally:
             self.report.seconds = time.monotonic() - started
             self.heal_frozen()
@@ -409,67 +388,7 @@ class Chaos:
         assert status.finished, left[:5]
         return True
 
-    def _judge(self) -> None:
-        say = self.report.problems.append
-        job = queue.read_job(self.lab.drive, "trees", self.jobs[0].id)
-        view = JobView(self.lab.drive, job)
-        view.refresh()
-        self.report.tasks = len(job.tasks())
-        self.report.attempts = sum(view.claims.values())
-        files = layout.project_files("trees")
-        for number, (_, task) in sorted(job.tasks().items()):
-            done = view.end_of(number)
-            (run,) = task.runs
-            folder = self.smb.folder / files.run(run.param_name, run.job_name)
-            if view.stopped(number) and (done is None or done.outcome == "stopped"):
-                self.report.cancelled += 1
-                if folder.exists():
-                    say(f"task {number} was stopped and has results")
-            elif done is None and self._end_was_harmed(number) and _whole(folder):
-                continue  # its node died before it could tell of the end a second time
-            elif done is None or done.outcome != "done":
-                say(f"task {number} ended as {done.outcome if done else None}: {done and done.why}")
-            elif not _whole(folder):
-                say(f"task {number}: its shard is not whole")
-        runs = list((self.smb.folder / "trees" / "runs").glob("param_*/*num*"))
-        if len(runs) != self.report.tasks - self.report.cancelled:
-            say(f"{len(runs)} runs for {self.report.tasks - self.report.cancelled} tasks")
-        for mine in (*self.jobs, *self.others):
-            self.eyes.judge(mine)
-        self.report.seen = self.eyes.seen
-        self._judge_processes(say)
-
-    def _end_was_harmed(self, task: int) -> bool:
-        path = layout.job_files("trees", self.jobs[0].id).done_of(task)
-        return self.smb.folder / path in self.harmed
-
-    def _judge_processes(self, say: Callable[[str], None]) -> None:
-        for host in HOSTS:
-            if self.lab[host].poll() is not None:
-                say(f"the agent {host} is dead")
-            for line in _stumbles(self.lab[host].log):
-                say(f"the agent {host} stumbled: {line}")
-        try:
-            wait_until(lambda: not self.lab.processes(), timeout=20, what="no process is left")
-        except AssertionError:
-            say(f"processes are left: {sorted(self.lab.processes())}")
-
 
 def _cancelled(job: Job) -> bool:
     job.cancel()
     return True
-
-
-def _whole(folder: Path) -> bool:
-    try:
-        data = (folder / "saves" / "shard.bin").read_bytes()
-        return hashlib.sha256(data).hexdigest() == (folder / "saves/shard.sha256").read_text()
-    except OSError:
-        return False
-
-
-def _stumbles(log: Path) -> Iterator[str]:
-    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-    for number, line in enumerate(lines):
-        if line.startswith("Traceback"):
-            yield f"{lines[max(0, number - 1)]} … {lines[min(len(lines) - 1, number + 12)]}"

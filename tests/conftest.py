@@ -15,7 +15,8 @@ from tests.harness import SftpServer, SmbServer, SmbShare, SshHome, require
 from tests.sftp_server import JAILS
 from tests.tools import SKIP_PREFIX
 
-pytest_plugins = ["tests.deploy_lab", "tests.grouping", "tests.nvml"]
+pytest.register_assert_rewrite("tests.property.queue_lab")
+pytest_plugins = ["tests.deploy_lab", "tests.grouping", "tests.inboxes", "tests.nvml"]
 
 # A busy machine is no failure.
 settings.register_profile("ludwig", deadline=None)

@@ -17,6 +17,7 @@ from ludwig.drives import check_format, open_drive
 from ludwig.errors import LudwigError
 from ludwig.model import Stop
 from ludwig.nodes import last_counter
+from tests.jobs import tasks_in
 from tests.labdrive import LabDrive
 
 
@@ -46,7 +47,7 @@ def main(url: str) -> dict[str, str]:
     attempt("node ends a task", lambda: agent.finish(job, 1, {"loss.csv": "a,b\n1,2\n"}))
     attempt("node replaces a chunk", lambda: replace_twice(node, "trees/hoff_param2val_chunk.pkl"))
     files = layout.job_files("trees", job.job)
-    run = layout.project_files("trees").run("param_001", job.tasks()[1][1].runs[0].job_name)
+    run = layout.project_files("trees").run("param_001", tasks_in(job)[1][1].runs[0].job_name)
     attempt("bob reads a run", lambda: bob.read(f"{run}/loss.csv"))
     attempt("bob submits to the same project", lambda: bobs.submit([{"lr": 0.3}]))
     second = bobs.submit([{"lr": 0.4}])

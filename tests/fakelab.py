@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ludwig import codec, layout, nodes, queue, registry
+import pytest
+
+from ludwig import codec, job_records, layout, nodes, queue, registry
 from ludwig.client.lab import Lab, this_user
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
+from ludwig.drive import Drive, Watch
 from ludwig.drives import write_format
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import (
@@ -33,6 +37,28 @@ from ludwig.model import (
 
 ZEROS = "0" * 64
 GB = 1_000_000_000
+
+
+class Bells:
+    """Tells when changes of a drive are waited for, and whether a change ended the wait."""
+
+    def __init__(self, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.armed = threading.Event()
+        self.rang: list[bool] = []
+        self._watch = drive.watch
+        monkeypatch.setattr(drive, "watch", self._watched)
+
+    def _watched(self, path: str) -> Watch:
+        watch = self._watch(path)
+        plain = watch.wait
+
+        def wait(timeout: float) -> bool:
+            self.armed.set()
+            self.rang.append(plain(timeout))
+            return self.rang[-1]
+
+        watch.wait = wait  # type: ignore[method-assign]
+        return watch
 
 
 class FakeLab:
@@ -127,7 +153,7 @@ class FakeLab:
             "origin": origin,
         }
         job = Job(**{**values, **more})
-        queue.publish_job(
+        job_records.publish_job(
             self.drive, job, {h: bytes(len(c)) for h, c in chunks.items() if c}, params
         )
         return job

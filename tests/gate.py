@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from types import TracebackType
-from typing import Self
+
+from ludwig.closing import Closing
 
 __all__ = ["Gate"]
 
 PIECE = 1 << 16
 
 
-class Gate:
+class Gate(Closing):
     """`port` is what the node connects to; `shut` and `open` may be called at any time."""
 
     def __init__(self, server_port: int) -> None:
@@ -26,7 +26,6 @@ class Gate:
         self.port: int = self._listener.getsockname()[1]
         self._passes = threading.Event()
         self._passes.set()
-        self._closed = False
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -79,14 +78,3 @@ class Gate:
         for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -21,7 +21,7 @@ from textwrap import dedent
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ludwig import codec, layout, nodes, queue
+from ludwig import codec, job_records, layout, nodes, queue
 from ludwig.client.job import Job
 from ludwig.client.lab import Lab as ClientLab
 from ludwig.client.submit import Submission, submit
@@ -29,6 +29,7 @@ from ludwig.config import DriveConfig, LabConfig, NodeConfig
 from ludwig.drives import open_drive, write_format
 from ludwig.model import Beat, Done, Event
 from tests.harness import Daemon, SmbServer, wait_until
+from tests.jobs import tasks_in
 
 T = TypeVar("T")
 
@@ -216,8 +217,8 @@ class Lab:
 
     def ends(self, job: Job) -> dict[int, Done]:
         """What is in done/, read by itself: no agent's word is taken for it."""
-        record = queue.read_job(self.drive, job.project, job.id)
-        found = {task: queue.read_done(self.drive, record, task) for task in record.tasks()}
+        record = job_records.read_job(self.drive, job.project, job.id)
+        found = {task: queue.read_done(self.drive, record, task) for task in tasks_in(record)}
         return {task: done for task, done in found.items() if done is not None}
 
     def outcomes(self, job: Job) -> list[str]:
@@ -225,7 +226,7 @@ class Lab:
 
     def runs(self, job: Job) -> dict[int, list[Path]]:
         """The folders in runs/ of each task that has them."""
-        record = queue.read_job(self.drive, job.project, job.id)
+        record = job_records.read_job(self.drive, job.project, job.id)
         files = layout.project_files(job.project)
         return {
             task: [
@@ -233,7 +234,7 @@ class Lab:
                 for run in spec.runs
                 if (self.root / files.run(run.param_name, run.job_name)).is_dir()
             ]
-            for task, (_, spec) in record.tasks().items()
+            for task, (_, spec) in tasks_in(record).items()
         }
 
     def job_folder(self, job: Job) -> Path:

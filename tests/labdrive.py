@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from ludwig import codec, layout, queue, registry
+from ludwig import codec, job_records, layout, queue, registry
 from ludwig.drive import Drive
 from ludwig.model import Chunk, Contract, Done, Event, GpuSummary, Job, Origin, Outcome, Run, Task
+from tests.jobs import tasks_in
 
 Content = bytes | str | pd.Series | pd.DataFrame
 
@@ -88,7 +89,7 @@ class LabDrive:
             chunks={self.host: Chunk(tasks=tasks)},
             origin=Origin(user="ana", host="laptop"),
         )
-        queue.publish_job(self.drive, job, {self.host: bytes(len(runs))}, data)
+        job_records.publish_job(self.drive, job, {self.host: bytes(len(runs))}, data)
         self._params[number] = params
         return job
 
@@ -98,7 +99,7 @@ class LabDrive:
     def adopt(self, number: int, params: dict[str, dict[str, Any]]) -> Job:
         """A job that another process submitted."""
         self._params[number] = params
-        return queue.read_job(self.drive, self.project, number)
+        return job_records.read_job(self.drive, self.project, number)
 
     def finish_all(self, job: Job, results: Mapping[int, Sequence[Mapping[str, Content]]]) -> None:
         """End many tasks, several at a time: most of it is waiting for the disk."""
@@ -125,7 +126,7 @@ class LabDrive:
         `tell=False`: the agent dies before it writes the event; `settle=False`: before it moves
         the results to `runs/`.
         """
-        record = job.tasks()[task][1]
+        record = tasks_in(job)[task][1]
         with tempfile.TemporaryDirectory() as scratch:
             folders = _write(Path(scratch), runs)
             done = Done(

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from ludwig.client.client import Client
 from ludwig.client.job import Job
 from tests.harness import SftpServer, SmbServer, SshHome
@@ -24,6 +26,13 @@ from tests.lab import Lab
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "legacy"
 HOSTS = ("hoff", "hebb")
+NEEDED = [
+    pytest.mark.needs_smbd,
+    pytest.mark.needs_sshd,
+    pytest.mark.needs_unshare,
+    pytest.mark.needs_root,
+]
+"""`pytestmark` of a module with an `OldLab`."""
 MOUNT = "/media/research_data"
 _ENTER = (
     'hostname "$1" && mount -t tmpfs tmpfs /media && mkdir "$3" && mount --bind "$2" "$3" '
@@ -129,3 +138,7 @@ class OldLab:
             place.name: sorted(path for path in place.iterdir() if path.is_dir())
             for place in sorted(top.iterdir())
         }
+
+    def counts(self, project: str) -> list[int]:
+        """How many runs each configuration has."""
+        return [len(runs) for runs in self.runs(project).values()]

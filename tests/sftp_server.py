@@ -9,18 +9,10 @@ import pwd
 import shutil
 import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests import jail_users
-from tests.processes import (
-    Daemon,
-    accepts_connections,
-    make_state_folder,
-    release_port,
-    reserve_port,
-    wait_until,
-)
+from tests.processes import Daemon, make_state_folder, reserve_port
+from tests.servers import LoopbackServer
 from tests.tools import program
 
 # A jail must be root's all the way up, so it cannot be in a folder for temporary files.
@@ -63,7 +55,7 @@ class SshHome:
             )
 
 
-class SftpServer:
+class SftpServer(LoopbackServer):
     """One node's sshd. What a client uploads into `.` appears in `inbox` on this machine.
 
     With `accounts` above one, further users share the inbox; they are hosts `NAME-2`, `NAME-3` …
@@ -95,51 +87,17 @@ class SftpServer:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        """Start serving; returns when connections are accepted. Also after stop() or kill()."""
+    def prepare(self) -> None:
         if self.jailed:
             PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
-        self.daemon.start()
-        wait_until(
-            lambda: accepts_connections(self.port),
-            what=f"sshd to listen on port {self.port}",
-            alive=[self.daemon],
-            interval=0.002,
-        )
-
-    def stop(self) -> None:
-        """End it and its sessions; inbox and port stay for the next start()."""
-        self.daemon.stop()
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self.daemon.kill()
 
     def close(self) -> None:
         """End it, remove the jail and give the users back."""
-        self.kill()
-        release_port(self.port)
-        shutil.rmtree(self.state, ignore_errors=True)
+        super().close()
         if self.jailed:
             for user in self.users:
                 jail_users.give_back(user)
             self.users.clear()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _take_user(self) -> str:
         return jail_users.take() if self.jailed else pwd.getpwuid(os.geteuid()).pw_name

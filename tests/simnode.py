@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ludwig import codec, errors, layout, nodes, queue, states
+from ludwig import codec, errors, job_records, layout, nodes, queue, states
 from ludwig.drive import Drive
 from ludwig.model import (
     ATTEMPT_LIMIT,
@@ -204,7 +204,7 @@ class SimNode:
                 del self.held[key]
             else:
                 home = self.view.tasks[task][0]
-                queue.read_task(self.drive, self.job, home, held.task)
+                job_records.read_task(self.drive, self.job, home, held.task)
                 held.phase = "running"
                 self.started.append(key)
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ludwig import codec, errors, layout, queue, registry
+from ludwig import codec, errors, job_records, layout, registry
 from ludwig.drive import Drive
 from ludwig.model import Chunk, Job, Origin, Run, Task
 
@@ -61,14 +61,14 @@ def submit(
 
     runs = registry.promise(drive, known, decide, job=number, nonce=nonce)
     if not runs:
-        queue.abandon_job(drive, project, number, origin=ORIGIN, nonce=nonce)
+        job_records.abandon_job(drive, project, number, origin=ORIGIN, nonce=nonce)
         return None
     stamp = registry.reserve_stamp(drive, project, when, nonce)
     params = {name: dict(by_hash[known.names[name]]) for name in runs}
     job, chunks, encoded = job_record(
         project, number, params, runs, hosts=hosts, nonce=nonce, stamp=stamp, **settings
     )
-    return Submission(job, queue.publish_job(drive, job, chunks, encoded))
+    return Submission(job, job_records.publish_job(drive, job, chunks, encoded))
 
 
 def _living_promises(
@@ -79,8 +79,10 @@ def _living_promises(
     total: dict[str, int] = {}
     for number, runs in known.promised.items():
         with suppress(errors.NotFound):
-            queue.abandon_job(drive, project, number, origin=ORIGIN, nonce=f"{nonce}-{number}")
-        if queue.read_job(drive, project, number).abandoned:
+            job_records.abandon_job(
+                drive, project, number, origin=ORIGIN, nonce=f"{nonce}-{number}"
+            )
+        if job_records.read_job(drive, project, number).abandoned:
             continue
         for name, count in runs.items():
             total[name] = total.get(name, 0) + count

@@ -3,22 +3,13 @@
 import os
 import pwd
 import secrets
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from tests.processes import (
-    Daemon,
-    accepts_connections,
-    make_state_folder,
-    release_port,
-    reserve_port,
-    wait_until,
-)
+from tests.processes import Daemon, make_state_folder, reserve_port
+from tests.servers import LoopbackServer
 from tests.tools import program
 
 STATE_FOLDERS = (
@@ -31,11 +22,12 @@ STATE_FOLDERS = (
 )
 
 
-class SmbServer:
+class SmbServer(LoopbackServer):
     """One smbd with one share. The files behind it belong to whoever runs the tests.
 
     `global_settings` and `share_settings` are lines of smb.conf, e.g. `{"read only": "yes"}`;
-    they win over the defaults here.
+    they win over the defaults here. `close` removes the
+    files behind the share too, unless they are in a `folder` of somebody else's.
     """
 
     def __init__(
@@ -65,59 +57,9 @@ class SmbServer:
     def url(self) -> str:
         return f"smb://127.0.0.1:{self.port}/{self.share}"
 
-    def start(self) -> None:
-        """Start serving; returns when connections are accepted. Also after stop() or kill()."""
+    def prepare(self) -> None:
         if not self.config.exists():
             self._configure()
-        self.daemon.start()
-        wait_until(
-            lambda: accepts_connections(self.port),
-            what=f"smbd to listen on port {self.port}",
-            alive=[self.daemon],
-            interval=0.002,
-        )
-
-    def stop(self) -> None:
-        """End it in an orderly way. Its port and its files stay for the next start()."""
-        self.daemon.stop()
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self.daemon.kill()
-
-    def restart(self) -> None:
-        """Kill it, and start it again on the same port with the same files."""
-        self.kill()
-        self.start()
-
-    def suspend(self) -> None:
-        """Let it hang: connections stay open, no request is answered, until resume()."""
-        self.daemon.suspend()
-
-    def resume(self) -> None:
-        self.daemon.resume()
-
-    def close(self) -> None:
-        """End it and remove everything, the files behind the share included."""
-        self.kill()
-        release_port(self.port)
-        shutil.rmtree(self.state, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _configure(self) -> None:
         for folder in self._state_folders().values():

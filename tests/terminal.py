@@ -8,14 +8,13 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from ludwig.closing import Closing
 from tests.processes import wait_until
 from tests.tools import program
 
 
-class Terminal:
+class Terminal(Closing):
     """Runs one command. A context manager; the command ends with it."""
 
     def __init__(
@@ -65,15 +64,7 @@ class Terminal:
 
         return wait_until(shown, timeout=timeout, what=" and ".join(words), interval=0.05)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         subprocess.run(
             [program("tmux"), "-L", self._socket, "kill-server"], capture_output=True, check=False
         )

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from ludwig import codec, errors, layout, queue, records
+from ludwig import codec, errors, job_records, layout, queue, records
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Event, Job, Refusal, Ticket
@@ -132,9 +132,9 @@ class Doorman:
         allowed = self._config.allow_users
         if allowed is not None and letter.user not in allowed:
             raise errors.TicketRefused(f"user {letter.user!r} is not in allow_users")
-        job = queue.read_job(self._drive, ticket.project, ticket.job, sha256=ticket.sha256)
+        job = job_records.read_job(self._drive, ticket.project, ticket.job, sha256=ticket.sha256)
         self._check(job)
-        queue.tasks_of(self._drive, job).load(self._config.hostname)
+        job_records.tasks_of(self._drive, job).load(self._config.hostname)
         params = self._params_of(job)
         archive = letter.source(job.source)
         source = workspace.unpack(archive, job.source, self._config.work / "sources")

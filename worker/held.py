@@ -3,7 +3,7 @@
 An attempt is held from the moment it is about to be claimed until its end is on the drive; every
 heartbeat lists all of them. What must survive the agent's death is in the attempt's folder:
 `held.json` (what it is) and `done.json` (how it ended, the very bytes that are published). The rest
-of the folder belongs to `runner.py`.
+of the folder belongs to `runner.py` and `attempt.py`.
 
 What was sent to the drive of its log is not written down: a later agent sends the log again from
 the beginning, the same bytes to the same place.
@@ -27,9 +27,9 @@ from ludwig import codec, errors
 from ludwig.model import Claim, Done, Job, RunningAttempt, Task, Ticket
 from ludwig.shares import Shares
 from ludwig.view import JobView
+from ludwig.worker.attempt import Exit, Process
 from ludwig.worker.logtail import LogTail
 from ludwig.worker.recorder import Recorder
-from ludwig.worker.runner import Exit, Process
 from ludwig.worker.slots import Assignment
 
 __all__ = [

@@ -1,7 +1,7 @@
 """How an attempt's process is started: what is executed, in which environment, seeing which files.
 
 Owns the copy of `child.py` that jobs execute, the environment they get, and the private view of the
-script contract's chunk. Starting and everything after is `runner.py`.
+script contract's chunk. Starting is `runner.py`, what comes after `attempt.py`.
 """
 
 from __future__ import annotations

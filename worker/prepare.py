@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from ludwig import errors, layout, queue
+from ludwig import errors, job_records, layout, queue
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Claim, Task
@@ -61,7 +61,7 @@ class Preparer:
             held.folder,
             source=opened.source,
             project=opened.job.project,
-            chunk=queue.read_task(self._drive, opened.job, home, task),
+            chunk=job_records.read_task(self._drive, opened.job, home, task),
             user=self._config.user,
             allow_root=self._config.user == "root",
         )

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from ludwig import codec, errors
-from ludwig.worker import runner, workspace
+from ludwig.worker import attempt, workspace
 from ludwig.worker.bench import Bench
 from ludwig.worker.doorman import Doorman
 from ludwig.worker.held import HELD, KEPT, Held, HeldRecord
@@ -53,7 +53,7 @@ def _take_up(
     folder: Path, doorman: Doorman, bench: Bench, machine: Machine, preparer: Preparer
 ) -> None:
     record = codec.decode(HeldRecord, (folder / HELD).read_bytes(), str(folder / HELD))
-    process = runner.find(folder)
+    process = attempt.find(folder)
     opened = doorman.find(f"{record.project}/{record.job}")
     if opened is None or record.task not in opened.tasks:
         note(log, "dropped", level=logging.ERROR, attempt=folder.name, why="its ticket is gone")
@@ -85,7 +85,7 @@ def _take_up(
     note(log, "taken-up", **held.facts, phase=held.phase, pid=process.pid if process else None)
 
 
-def _started_at(process: runner.Process | None) -> float:
+def _started_at(process: attempt.Process | None) -> float:
     """When a process that an earlier agent started began, by our monotonic clock."""
     record = process.record() if process is not None else None
     if record is None:

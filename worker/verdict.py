@@ -15,11 +15,11 @@ from ludwig import errors, layout, queue, states
 from ludwig.drive import Drive
 from ludwig.model import Done, Event, Failure, File, Outcome
 from ludwig.worker import workspace
+from ludwig.worker.attempt import Exit
 from ludwig.worker.claims import Claims
 from ludwig.worker.held import Held
 from ludwig.worker.journal import note
 from ludwig.worker.prepare import Preparer, make_storable
-from ludwig.worker.runner import Exit
 from ludwig.worker.stream import Events
 
 __all__ = ["Failed", "Released", "Verdicts", "never_ran", "was_lost"]

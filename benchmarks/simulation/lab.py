@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from benchmarks.simulation.drive import Server, SimDrive
-from ludwig import codec, layout, nodes, queue, states
+from ludwig import codec, job_records, layout, nodes, queue, states
 from ludwig.drive import Drive
 from ludwig.model import Beat, Claim, Done, Event, Job, RunningAttempt, Slots, Task
 from ludwig.nodes import Observer
@@ -300,7 +300,7 @@ class Simulation:
         self.server, self.job, self.durations = server, job, durations
         self.chance = random.Random(3)
         tasks = Tasks(job, lambda host: ())
-        queue.tasks_of = lambda drive, job: tasks  # nodes need not have a copy each
+        job_records.tasks_of = lambda drive, job: tasks  # nodes need not have a copy each
         self.slots = sum(slots for slots, _ in machines.values())
         self.finished: dict[int, float] = {}
         self.taken_over: list[tuple[float, int]] = []

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ludwig import errors
 from ludwig.drive import Drive, Entry, Progress, Usage, Watch
+from ludwig.drives.folder_errors import translate
 from ludwig.drives.polling import PollingWatch
 from ludwig.drives.trees import (
     STILL_OPEN_S,
@@ -36,17 +37,6 @@ from ludwig.layout import TEMPORARY
 
 __all__ = ["FolderDrive"]
 
-_AWAY = {
-    errno.EAGAIN,
-    errno.EIO,
-    errno.ETIMEDOUT,
-    errno.ESTALE,
-    *(
-        getattr(errno, name)
-        for name in ("EHOSTDOWN", "EHOSTUNREACH", "ECONNABORTED", "ECONNRESET", "ENOTCONN")
-        if hasattr(errno, name)
-    ),
-}
 _NO_LINKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -71,7 +61,7 @@ class FolderDrive(Drive):
         return self._root
 
     def create(self, path: str, data: bytes) -> None:
-        with _translate("creating", path):
+        with translate("creating", path):
             try:
                 _write_new(self._real(path), data, durable=self._remote)
                 return
@@ -81,7 +71,7 @@ class FolderDrive(Drive):
             raise errors.Exists("creating", path)
 
     def publish(self, path: str, data: bytes) -> None:
-        with _translate("publishing", path):
+        with translate("publishing", path):
             final = self._real(path)
             temporary = _beside(final)
             try:
@@ -103,7 +93,7 @@ class FolderDrive(Drive):
             raise errors.Exists("publishing", path)
 
     def append(self, path: str, data: bytes, *, at: int) -> None:
-        with _translate("appending to", path):
+        with translate("appending to", path):
             descriptor = open_file(self._real(path), os.O_WRONLY | os.O_CREAT | _NOFOLLOW)
             try:
                 os.lseek(descriptor, at, os.SEEK_SET)
@@ -114,7 +104,7 @@ class FolderDrive(Drive):
                 os.close(descriptor)
 
     def replace(self, path: str, data: bytes) -> None:
-        with _translate("writing", path):
+        with translate("writing", path):
             final = self._real(path)
             temporary = _beside(final)
             try:
@@ -126,7 +116,7 @@ class FolderDrive(Drive):
                 raise
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
-        with _translate("reading", path):
+        with translate("reading", path):
             flags = os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
             descriptor = open_file(self._real(path), flags)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
@@ -139,12 +129,12 @@ class FolderDrive(Drive):
                 return _read_exactly(file, limit)
 
     def list(self, path: str) -> builtins.list[str]:
-        with _translate("listing", path):
+        with translate("listing", path):
             return [n for n in os.listdir(self._real_folder(path)) if not n.startswith(TEMPORARY)]
 
     def scan(self, path: str) -> builtins.list[Entry]:
         entries = []
-        with _translate("listing", path), os.scandir(self._real_folder(path)) as found:
+        with translate("listing", path), os.scandir(self._real_folder(path)) as found:
             for item in found:
                 if item.name.startswith(TEMPORARY):
                     continue
@@ -157,17 +147,17 @@ class FolderDrive(Drive):
         return entries
 
     def exists(self, path: str) -> bool:
-        with _translate("looking for", path):
+        with translate("looking for", path):
             return os.path.lexists(self._real(path))
 
     def mkdir(self, path: str) -> None:
-        with _translate("making folder", path):
+        with translate("making folder", path):
             os.mkdir(self._real(path))
 
     def make_folders(self, path: str) -> None:
         if not path:
             return
-        with _translate("making folder", path):
+        with translate("making folder", path):
             self._check_mounted()
             try:
                 os.mkdir(self._real(path))
@@ -183,7 +173,7 @@ class FolderDrive(Drive):
             self.mkdir(path)
 
     def move(self, source: str, target: str) -> None:
-        with _translate("moving", source):
+        with translate("moving", source):
             real_source, real_target = self._real(source), self._real(target)
             # rename() replaces an empty folder silently; a look is enough, since only the winner
             # of something else calls this.
@@ -197,11 +187,11 @@ class FolderDrive(Drive):
                 raise
 
     def remove(self, path: str) -> None:
-        with _translate("removing", path), contextlib.suppress(FileNotFoundError):
+        with translate("removing", path), contextlib.suppress(FileNotFoundError):
             os.unlink(self._real(path))
 
     def remove_folder(self, path: str) -> None:
-        with _translate("removing", path):
+        with translate("removing", path):
             real = self._real(path)
             for pause in (*STILL_OPEN_S, None):
                 try:
@@ -224,7 +214,7 @@ class FolderDrive(Drive):
         return PollingWatch(self, path, self._poll_s)
 
     def usage(self) -> Usage:
-        with _translate("measuring", ""):
+        with translate("measuring", ""):
             self._check_mounted()
             total, _, free = shutil.disk_usage(self._root)
             return Usage(total, free)
@@ -247,7 +237,7 @@ class FolderDrive(Drive):
             if folder not in made:
                 self.make_folders(join(path, folder))
                 made.add(folder)
-            with _translate("uploading", target):
+            with translate("uploading", target):
                 source, copied = tree / name, _telling(progress, name)
                 if skip_same and same_file(source, Path(self._real(target))):
                     if copied is not None:
@@ -265,7 +255,7 @@ class FolderDrive(Drive):
     ) -> None:
         tree.mkdir(parents=True, exist_ok=True)
         for name in files if files is not None else self._files_below(path):
-            with _translate("downloading", join(path, name)):
+            with translate("downloading", join(path, name)):
                 self._real(name)  # refuses what must not be a path here either
                 source, target = Path(self._real(join(path, name))), tree / name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -275,7 +265,7 @@ class FolderDrive(Drive):
         self._real_root = None
 
     def _files_below(self, path: str) -> Iterator[str]:
-        with _translate("listing", path):
+        with translate("listing", path):
             folder = self._real_folder(path)
             if not os.path.isdir(folder):
                 raise errors.NotFound("listing", path)
@@ -320,37 +310,6 @@ class FolderDrive(Drive):
 
 def _telling(progress: Progress | None, name: str) -> Callable[[int], None] | None:
     return partial(progress, name) if progress is not None else None
-
-
-@contextlib.contextmanager
-def _translate(doing: str, path: str) -> Iterator[None]:
-    """Turn an `OSError` into the error of ours that says what can be done about it."""
-    try:
-        yield
-    except OSError as error:
-        raise _as_drive_error(error, doing, path) from error
-
-
-def _as_drive_error(error: OSError, doing: str, path: str) -> errors.DriveError:
-    code = error.errno
-    make: Callable[..., errors.DriveError] = errors.DriveRefused
-    if isinstance(error, FileExistsError):
-        return errors.Exists(doing, path)
-    if isinstance(error, FileNotFoundError):
-        return errors.NotFound(doing, path)
-    if code in (errno.ENOTDIR, errno.EISDIR):
-        return errors.WrongKind(doing, path)
-    if code in (errno.EACCES, errno.EPERM):
-        return errors.NoPermission(doing, path)
-    if code in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
-        return errors.DriveFull(doing, path)
-    if code == errno.EROFS:
-        return errors.DriveReadOnly(doing, path)
-    if code == errno.ELOOP:
-        return errors.NoPermission(doing, path, "it is a link, and links are not followed")
-    if code in _AWAY:
-        make = errors.DriveAway
-    return make(doing, path, error.strerror or str(error))
 
 
 def _beside(final: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from threading import Event
-from types import TracebackType
-from typing import Self
 
 from ludwig import errors
 from ludwig.drive import Drive, Watch
@@ -43,14 +41,3 @@ class PollingWatch(Watch):
 
     def close(self) -> None:
         self._closed.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

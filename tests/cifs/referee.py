@@ -13,9 +13,9 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from ludwig.closing import Closing
 from tests.contract import racer
 
 WAIT_S = 300.0
@@ -57,7 +57,7 @@ class Start:
         time.sleep(random.uniform(0, self._late_s))
 
 
-class Referee:
+class Referee(Closing):
     """Accepts racers at a port of 127.0.0.1."""
 
     def __init__(self) -> None:
@@ -87,15 +87,7 @@ class Referee:
             line.close()
         return [won[number] for number in range(len(places))]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._socket.close()
 
 

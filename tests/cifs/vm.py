@@ -9,12 +9,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
 from tests.cifs import build_image, payload
 from tests.harness import Daemon, SmbServer, program, release_port, reserve_port, wait_until
 from tests.processes import make_state_folder
+from tests.servers import Started
 
 GATEWAY = "10.0.2.2"
 BOOT_S = 180.0
@@ -26,7 +25,7 @@ ENVIRONMENT = {
 CODE = "/payload/code"
 
 
-class Machine:
+class Machine(Started):
     """Boots on `start`; everything written to its disk is forgotten with it."""
 
     def __init__(self, image: build_image.Image) -> None:
@@ -166,19 +165,3 @@ class Machine:
         self.daemon.kill()
         release_port(self.port)
         shutil.rmtree(self.state, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()

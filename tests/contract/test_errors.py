@@ -165,50 +165,46 @@ def open_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@contextlib.contextmanager
+def as_nobody(kind: str, folder: Path, make_smb_server: MakeServer) -> Iterator[Drive]:
+    """A drive whose files belong to somebody else."""
+    if kind == "folder":
+        drive = open_drive(str(folder))
+        os.seteuid(65534)
+    else:
+        server = make_smb_server(folder=folder, share_settings={"force user": "nobody"})
+        drive = open_drive(server.url, user=server.user, password=server.password)
+    try:
+        yield drive
+        drive.close()
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.needs_root
 @pytest.mark.parametrize("write", SMALL_WRITES.values(), ids=SMALL_WRITES.keys())
 @pytest.mark.parametrize("kind", ["folder", "smb"])
 def test_no_permission(
     kind: str, make_smb_server: MakeServer, open_folder: Path, write: Callable[[Drive], None]
 ) -> None:
-    folder = open_folder
-    furnish(folder)
-    if kind == "folder":
-        drive = open_drive(str(folder))
-        os.seteuid(65534)
-    else:
-        server = make_smb_server(folder=folder, share_settings={"force user": "nobody"})
-        drive = open_drive(server.url, user=server.user, password=server.password)
-    try:
+    furnish(open_folder)
+    with as_nobody(kind, open_folder, make_smb_server) as drive:
         with pytest.raises(NoPermission):
             write(drive)
         assert drive.read("old") == b"old"
-        drive.close()
-    finally:
-        os.seteuid(0)
 
 
 @pytest.mark.needs_root
 @pytest.mark.parametrize("kind", ["folder", "smb"])
 def test_no_permission_to_read(kind: str, make_smb_server: MakeServer, open_folder: Path) -> None:
-    folder = open_folder
-    (folder / "secret").write_bytes(b"x")
-    (folder / "secret").chmod(0o600)
-    (folder / "closed").mkdir(mode=0o700)
-    if kind == "folder":
-        drive = open_drive(str(folder))
-        os.seteuid(65534)
-    else:
-        server = make_smb_server(folder=folder, share_settings={"force user": "nobody"})
-        drive = open_drive(server.url, user=server.user, password=server.password)
-    try:
+    (open_folder / "secret").write_bytes(b"x")
+    (open_folder / "secret").chmod(0o600)
+    (open_folder / "closed").mkdir(mode=0o700)
+    with as_nobody(kind, open_folder, make_smb_server) as drive:
         with pytest.raises(NoPermission):
             drive.read("secret")
         with pytest.raises(NoPermission):
             drive.list("closed")
-        drive.close()
-    finally:
-        os.seteuid(0)
 
 
 def test_a_drive_that_is_not_mounted(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ludwig.drive import Drive
 from ludwig.drives import open_drive
 from ludwig.results import gen_param_paths
 from tests.harness import SmbShare
+from tests.jobs import tasks_in
 from tests.labdrive import LabDrive
 
 RUNS = 1000
@@ -66,7 +67,7 @@ def test_a_thousand_runs_of_mixed_shapes(drive: Drive) -> None:
     lab = LabDrive(drive)
     configurations = [{"lr": i / 100, "shape": (i, i), "name": f"c{i}"} for i in range(50)]
     job = lab.submit(configurations, reps=RUNS // 50)
-    tasks = job.tasks()
+    tasks = tasks_in(job)
     lab.finish_all(job, {task: (shapes(task),) for task in tasks if task % 10})
     first = read_results(drive, lab.project, jobs=[job.job], columns=["task"])
     assert len(first.attrs["unfinished"]) == RUNS // 10
@@ -94,7 +95,7 @@ def finish_tasks(place: dict[str, Any], number: int, params: Any, quiet: bool) -
     drive = open_drive(**place)
     lab = LabDrive(drive)
     job = lab.adopt(number, params)
-    for task in job.tasks():
+    for task in tasks_in(job):
         rows = "".join(f"{i},{task}\n" for i in range(ROWS))
         files = {f"{name}.csv": f"step,{name}\n{rows}" for name in ("a", "b", "c")}
         # Every third agent dies before it moves its results, every fifth before it tells.
@@ -144,7 +145,7 @@ def test_gen_param_paths_over_any_drive(
     lab = LabDrive(drive)
     default = {"lr": 0.1, "sizes": (1, 2), "seed": None}
     job = lab.submit([default, default | {"lr": 0.2}], reps=2)
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, {"loss.csv": f"step,loss\n0,{task}\n", "saves/m.bin": b"m"})
     monkeypatch.setattr("ludwig.results._lab_drive", lambda: drive)
     for _ in range(2):  # the second time from the copies
@@ -161,11 +162,11 @@ def test_gen_param_paths_over_any_drive(
 def test_removed_runs_leave_the_copies_too(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = LabDrive(drive)
     job = lab.submit([{"lr": 0.1}], reps=2)
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, {"loss.csv": "step,loss\n0,1\n"})
     monkeypatch.setattr("ludwig.results._lab_drive", lambda: drive)
     list(gen_param_paths(lab.project, {"lr": [0.1]}, {"lr": 0}))
-    run = job.tasks()[1][1].runs[0]
+    run = tasks_in(job)[1][1].runs[0]
     drive.remove_folder(layout.project_files(lab.project).run(run.param_name, run.job_name))
     ((path, label),) = gen_param_paths(lab.project, {"lr": [0.1]}, {"lr": 0})
     assert label == "lr=0.1\nn=1" and len(list(path.glob("*num*"))) == 1

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ludwig import layout, queue
+from ludwig import job_records, layout
 from ludwig.config import load_worker
 from ludwig.drives.folder import FolderDrive
 from ludwig.worker.agent import Agent
@@ -109,12 +109,12 @@ def test_an_agent_works_from_tables_and_helps_no_one_whose_table_was_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """hebb and pitts have their shares, and never come to them."""
-    monkeypatch.setattr(queue, "TABLES_FROM", 3)
+    monkeypatch.setattr(job_records, "TABLES_FROM", 3)
     hosts = ("hoff", "hebb", "pitts")
     with Lab(tmp_path, hosts=hosts, silent_s=4.0) as lab:
         with agent_here(lab, FolderDrive(lab.root)) as agent:
             wait_until(agent.heart.begun.is_set, what="the first beat")
-            real = queue.publish_job
+            real = job_records.publish_job
 
             def and_change(*args: Any) -> bytes:
                 record = real(*args)
@@ -122,9 +122,9 @@ def test_an_agent_works_from_tables_and_helps_no_one_whose_table_was_changed(
                 path.write_bytes(path.read_bytes().replace(b"_num", b"_mun"))
                 return record
 
-            monkeypatch.setattr(queue, "publish_job", and_change)
+            monkeypatch.setattr(job_records, "publish_job", and_change)
             job = lab.submit(params=[{"lr": n} for n in range(12)])
-            chunks = queue.read_job(lab.drive, "trees", job.id).chunks
+            chunks = job_records.read_job(lab.drive, "trees", job.id).chunks
             good = {*chunks["hoff"].numbers, *chunks["pitts"].numbers}
             assert len(good) < 12
 

@@ -9,6 +9,7 @@ from textwrap import indent
 import pytest
 
 from tests.harness import SmbServer
+from tests.jobs import tasks_in
 from tests.lab import Agent, Lab
 from tests.tools import program
 
@@ -107,7 +108,7 @@ def test_the_seeds_own_scripts_run_as_they_are(tmp_path: Path, hostname: str) ->
         assert [done.outcome for done in ends.values()] == ["done"] * 6
         moved = sorted((lab.root / "trees").glob("data_*.csv"))
         names = {
-            run.job_name for _, task in job.status().record.tasks().values() for run in task.runs
+            run.job_name for _, task in tasks_in(job.status().record).values() for run in task.runs
         }
         assert {path.name for path in moved} == {f"data_{name}.csv" for name in names}
         contents = [path.read_text() for path in moved]
@@ -137,7 +138,7 @@ for param2val in param2val_chunk:
 
 def saw_its_own(lab: Lab, job: object, task: int) -> bool:
     record = job.status().record  # type: ignore[attr-defined]
-    (run,) = record.tasks()[task][1].runs
+    (run,) = tasks_in(record)[task][1].runs
     return run.job_name in lab.log(job, task)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ludwig
-from ludwig import layout, queue
+from ludwig import job_records, layout, queue
 from ludwig.model import Stop
 from tests.fakelab import FakeLab
 from tests.labdrive import LabDrive
@@ -197,7 +197,7 @@ def test_logs(lab: FakeLab) -> None:
 
 def test_logs_follow_until_the_task_ends(lab: FakeLab) -> None:
     half_done(lab)
-    job = queue.read_job(lab.drive, "trees", 1)
+    job = job_records.read_job(lab.drive, "trees", 1)
     lab.log(job, 3, b"one\n")
     with subprocess.Popen(
         [LUDWIG, "logs", "1", "3", "-f"],
@@ -221,7 +221,7 @@ def test_logs_follow_until_the_task_ends(lab: FakeLab) -> None:
 )
 def test_interrupted(lab: FakeLab, command: list[str]) -> None:
     half_done(lab)
-    lab.log(queue.read_job(lab.drive, "trees", 1), 3, b"one\n")
+    lab.log(job_records.read_job(lab.drive, "trees", 1), 3, b"one\n")
     process = subprocess.Popen(
         [LUDWIG, *command],
         cwd=lab.home,
@@ -272,11 +272,11 @@ def test_submit_and_retry(lab: FakeLab) -> None:
     (lab.home / "run.py").write_text("def main(param2val):\n    return []\n")
     order = ["submit", "src", "--grid", "lr=0.1,0.2", "--set", "epochs=10", "--reps", "2"]
     assert "4 tasks could go to hoff, hebb" in good(lab, *order, "--test")
-    assert queue.list_jobs(lab.drive, "trees") == []
+    assert job_records.list_jobs(lab.drive, "trees") == []
     told = json.loads(good(lab, *order, "--json"))
     assert told == {"project": "trees", "job": 1, "tasks": 4, "nodes": ["hoff", "hebb"]}
-    job = queue.read_job(lab.drive, "trees", 1)
-    params = queue.read_params(lab.drive, job)
+    job = job_records.read_job(lab.drive, "trees", 1)
+    params = job_records.read_params(lab.drive, job)
     assert sorted(one["lr"] for one in params.values()) == [0.1, 0.2]  # type: ignore[type-var]
     assert all(one["epochs"] == 10 for one in params.values())
     assert "Nothing to do: 2 runs of each are there or under way" in good(lab, *order)
@@ -297,7 +297,7 @@ def test_submit_a_package(lab: FakeLab) -> None:
     )
     told = json.loads(good(lab, "submit", "--json", "--node", "hebb"))
     assert (told["tasks"], told["nodes"]) == (3, ["hebb"])
-    assert queue.read_job(lab.drive, "trees", told["job"]).entry == "walnut/job.py"
+    assert job_records.read_job(lab.drive, "trees", told["job"]).entry == "walnut/job.py"
     assert "did you mean 'lr'" in wrong(lab, "submit", "--set", "lrr=3")
 
 

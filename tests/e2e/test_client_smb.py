@@ -16,7 +16,7 @@ from ludwig.client.lookout import Lookout
 from ludwig.client.moments import Moment
 from ludwig.config import DriveConfig, LabConfig
 from ludwig.drives import open_drive, write_format
-from tests.fakelab import FakeLab
+from tests.fakelab import Bells, FakeLab
 from tests.harness import SmbServer, SmbShare, wait_until
 
 pytestmark = pytest.mark.needs_smbd
@@ -57,20 +57,22 @@ def test_looking_and_the_servers_clock(behind: FakeLab, lab: Lab) -> None:
     assert lab.where("x") == f"{lab.drive.where}/x"
 
 
-def test_wait_is_woken_by_the_server(behind: FakeLab, lab: Lab) -> None:
+def test_wait_is_woken_by_the_server(
+    behind: FakeLab, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = behind.submit(1)
+    bells = Bells(lab.drive, monkeypatch)
     moments = Job(lab, "trees", job.job).moments(poll_s=30.0)
     assert next(moments).status is not None
 
     def end() -> None:
-        time.sleep(0.5)
+        assert bells.armed.wait(20)
         behind.end(job, 1)
 
     threading.Thread(target=end, daemon=True).start()
-    started = time.monotonic()
     last = list(moments)[-1]
     assert last.status is not None and last.status.ok
-    assert time.monotonic() - started < 10
+    assert bells.rang[-1], "it looked because its time had come, not because it was woken"
 
 
 def test_cancel_and_logs(behind: FakeLab, lab: Lab) -> None:

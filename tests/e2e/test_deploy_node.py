@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import time
 
 import pytest
 
@@ -198,8 +197,9 @@ def test_tasks_outlive_a_restart_and_a_crash_of_the_agent(deploy_lab: DeployLab)
     before = set(task_processes(hoff))
     hoff.check("systemctl restart ludwig-worker")
     assert set(task_processes(hoff)) == before
+    killed = agent_pid(hoff)
     hoff.check("systemctl kill -s KILL --kill-who=main ludwig-worker")
-    time.sleep(0.5)
+    wait_until(lambda: is_over(hoff, killed), what="systemd to be through with the old agent")
     assert set(task_processes(hoff)) == before
     hoff.check("touch /tmp/go")
     (task,) = deploy_lab.wait_for("ana", "ludwig", project, "done")
@@ -207,8 +207,19 @@ def test_tasks_outlive_a_restart_and_a_crash_of_the_agent(deploy_lab: DeployLab)
     wait_until(lambda: not task_processes(hoff), what="the task's processes to be gone")
 
 
+def agent_pid(machine: Machine) -> str:
+    """`0` while there is none."""
+    return machine.check("systemctl show -P MainPID ludwig-worker").strip()
+
+
+def is_over(machine: Machine, agent: str) -> bool:
+    """Whether this agent has ended, and with it whatever else systemd would have ended."""
+    state = machine.check("systemctl show -P SubState ludwig-worker").strip()
+    return state == "auto-restart" or agent_pid(machine) not in (agent, "0")
+
+
 def task_processes(machine: Machine) -> list[str]:
-    agent = machine.check("systemctl show -P MainPID ludwig-worker").strip()
+    agent = agent_pid(machine)
     pids = machine.run("pgrep -u ludwig-worker").stdout.split()
     return [pid for pid in pids if pid != agent]
 

@@ -9,14 +9,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.old_lab import HOSTS, OldLab
+from tests.old_lab import HOSTS, NEEDED, OldLab
 
-pytestmark = [
-    pytest.mark.needs_smbd,
-    pytest.mark.needs_sshd,
-    pytest.mark.needs_unshare,
-    pytest.mark.needs_root,
-]
+pytestmark = NEEDED
 
 PROJECT = "Perceptrons"
 
@@ -27,10 +22,6 @@ def lab(tmp_path: Path) -> Iterator[OldLab]:
         yield lab
 
 
-def counts(lab: OldLab) -> list[int]:
-    return [len(runs) for runs in lab.runs(PROJECT).values()]
-
-
 def test_submit_run_and_plot(lab: OldLab) -> None:
     project = lab.project("first_generation")
     assert lab.run(project, "python", "submit.py", "-t", "-w", "hoff") == ""
@@ -38,7 +29,7 @@ def test_submit_run_and_plot(lab: OldLab) -> None:
 
     lab.run(project, "python", "submit.py", "-r", "2")
     (job,) = lab.wait(PROJECT)
-    assert counts(lab) == [2, 2, 2, 2]
+    assert lab.counts(PROJECT) == [2, 2, 2, 2]
     ends = lab.lab.ends(job)
     assert {done.host for done in ends.values()} == set(HOSTS)
     assert not any(done.moved for done in ends.values()), "the script put its runs there itself"
@@ -58,7 +49,7 @@ def test_submit_run_and_plot(lab: OldLab) -> None:
         out, err = process.communicate(timeout=90)
         assert process.returncode == 0, out + err
     lab.wait(PROJECT)
-    assert counts(lab) == [3, 3, 3, 3]
+    assert lab.counts(PROJECT) == [3, 3, 3, 3]
 
     said = lab.run(project, "python", "plot.py", "curves.png", mounted=True)
     assert said.count("n=3 accuracy=") == 4 and (project / "curves.png").stat().st_size > 1000
@@ -77,4 +68,4 @@ def test_restricting_the_nodes(lab: OldLab) -> None:
     lab.run(project, "python", "submit.py", "-r", "1", "-d")
     (job,) = lab.wait(PROJECT)
     assert {done.host for done in lab.lab.ends(job).values()} == {"hebb"}
-    assert counts(lab) == [1, 1, 1, 1]
+    assert lab.counts(PROJECT) == [1, 1, 1, 1]

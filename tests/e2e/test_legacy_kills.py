@@ -12,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.old_lab import HOSTS, OldLab
+from tests.old_lab import HOSTS, NEEDED, OldLab
 
-pytestmark = [
-    pytest.mark.needs_smbd,
-    pytest.mark.needs_sshd,
-    pytest.mark.needs_unshare,
-    pytest.mark.needs_root,
-]
+pytestmark = NEEDED
 
 SHARDS, LINES = 12, 5
 FUNCTION = f"""

@@ -8,14 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.old_lab import HOSTS, OldLab
+from tests.old_lab import HOSTS, NEEDED, OldLab
 
-pytestmark = [
-    pytest.mark.needs_smbd,
-    pytest.mark.needs_sshd,
-    pytest.mark.needs_unshare,
-    pytest.mark.needs_root,
-]
+pytestmark = NEEDED
 
 PROJECT = "second_generation"
 
@@ -26,10 +21,6 @@ def lab(tmp_path: Path) -> Iterator[OldLab]:
         yield lab
 
 
-def counts(lab: OldLab) -> list[int]:
-    return [len(runs) for runs in lab.runs(PROJECT).values()]
-
-
 def test_two_then_three(lab: OldLab) -> None:
     project = lab.project("second_generation")
     lexicon = lab.smb.folder / "Lexicon"  # what another project left on the drive
@@ -38,7 +29,7 @@ def test_two_then_three(lab: OldLab) -> None:
 
     lab.run(project, "ludwig", "-r", "2", "-e", "data/", "toolbox/")
     (job,) = lab.wait(PROJECT)
-    assert counts(lab) == [2, 2]
+    assert lab.counts(PROJECT) == [2, 2]
     assert {done.host for done in lab.lab.ends(job).values()} == set(HOSTS)
     for run in (run for runs in lab.runs(PROJECT).values() for run in runs):
         assert sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()) == [
@@ -52,7 +43,7 @@ def test_two_then_three(lab: OldLab) -> None:
 
     lab.run(project, "ludwig", "-r3")
     lab.wait(PROJECT)
-    assert counts(lab) == [3, 3]
+    assert lab.counts(PROJECT) == [3, 3]
     assert "Nothing to do" in lab.run(project, "ludwig", "submit", "-r", "3")
 
     # On the laptop, where the drive is not mounted; and where it is.
@@ -68,13 +59,13 @@ def test_what_each_option_does(lab: OldLab) -> None:
     assert "Nothing was started" in lab.run(project, "ludwig", "-n", *extra)
     lab.run(project, "ludwig", "-f", "-w", "hebb", *extra)
     (first,) = lab.wait(PROJECT)
-    assert counts(lab) == [1] and lab.lab.ends(first)[1].host == "hebb"
+    assert lab.counts(PROJECT) == [1] and lab.lab.ends(first)[1].host == "hebb"
 
     # Minimal runs are for trying out: they run again.
     for expected in ([1, 1], [1, 2]):
         assert "host keys are always checked" in lab.run(project, "ludwig", "-m", "-s", "-g", "hs")
         lab.wait(PROJECT)
-        assert counts(lab) == expected
+        assert lab.counts(PROJECT) == expected
 
     # -x removes what is there; numbers stay. On this machine, with the lab's drive as if mounted.
     lab.run(project, "ludwig", "-x", "-l", "-mnt", str(lab.smb.folder))

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import codec, layout, queue
+from ludwig import codec, job_records, layout
 from ludwig.client.doctor import examine
 from ludwig.client.lookout import Lookout
 from ludwig.client.results import read_results
 from ludwig.model import Job as Record
 from tests.harness import SmbServer, wait_until
+from tests.jobs import tasks_in
 from tests.lab import Lab
 
 QUIET = """
@@ -58,10 +59,10 @@ def test_a_changed_chunk_is_never_unpickled(tmp_path: Path) -> None:
         job = lab.submit(GATED, [{"n": n, "gate": str(gate)} for n in range(8)], retries=0)
         lab.until(lambda: lab.claims(job), "the first claim")
         path = lab.job_folder(job) / "chunks" / "hoff.pkl"
-        record = queue.read_job(lab.drive, job.project, job.id)
+        record = job_records.read_job(lab.drive, job.project, job.id)
         payload = pickle.dumps([Trap(mark)])
         data = bytearray(path.read_bytes())
-        for _, task in record.tasks().values():
+        for _, task in tasks_in(record).values():
             padded = payload[:-1].ljust(task.length - 1, b"N") + b"."
             data[task.offset : task.offset + task.length] = padded[: task.length]
         path.write_bytes(data)
@@ -139,7 +140,7 @@ def test_secrets_are_neither_on_the_drive_nor_in_a_log(tmp_path: Path) -> None:
 
 
 def record_env(lab: Lab, number: int) -> tuple[str, ...]:
-    return queue.read_job(lab.drive, lab.project, number).env_names
+    return job_records.read_job(lab.drive, lab.project, number).env_names
 
 
 AWKWARD = """

@@ -3,11 +3,11 @@
 import contextlib
 import socket
 import threading
-from types import TracebackType
-from typing import Self
+
+from ludwig.closing import Closing
 
 
-class LossyProxy:
+class LossyProxy(Closing):
     """Passes SMB packets on. After `lose_answer(n)`, the answer to the n-th request from then on
     is taken from the server and thrown away, together with the connection."""
 
@@ -67,15 +67,7 @@ class LossyProxy:
                 client.sendall(answer)
         hang_up(client)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         for one in self._sockets:
             hang_up(one)
         self._listener.close()

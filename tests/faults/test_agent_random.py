@@ -17,6 +17,7 @@ import pytest
 from ludwig import layout
 from ludwig.client.job import Job
 from tests.harness import SmbServer, wait_until
+from tests.jobs import tasks_in
 from tests.lab import Lab
 
 KILLS = 50
@@ -109,7 +110,7 @@ def check(lab: Lab, job: Job) -> None:
     record = job.status().record
     for task, done in ends.items():
         (folder,) = runs[task]
-        (spec,) = record.tasks()[task][1].runs
+        (spec,) = tasks_in(record)[task][1].runs
         found = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
         assert {file.path for file in done.files[0]} == set(found)
         for file in done.files[0]:

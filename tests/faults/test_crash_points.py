@@ -12,11 +12,12 @@ from typing import TypeVar
 
 import pytest
 
-from ludwig import codec, errors, layout, queue, registry
+from ludwig import codec, errors, job_records, layout, queue, registry
 from ludwig.drive import Drive
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Done, Job
 from tests.hooked_drive import Cut, CutAt, HookedDrive, Moment
+from tests.jobs import tasks_in
 from tests.simsubmit import Submission, job_record, submit
 
 HOSTS = ["hoff", "hebb"]
@@ -145,7 +146,7 @@ def submit_stepwise(drive: HookedDrive) -> None:
     job, chunks, encoded = job_record(
         "trees", number, params, runs, hosts=HOSTS, nonce="stepwise", stamp=stamp
     )
-    again(lambda: queue.publish_job(drive, job, chunks, encoded))
+    again(lambda: job_records.publish_job(drive, job, chunks, encoded))
 
 
 T = TypeVar("T")
@@ -160,9 +161,9 @@ def again(step: Callable[[], T]) -> T:
 
 def living_jobs(drive: Drive) -> list[Job]:
     found = []
-    for number in queue.list_jobs(drive, "trees"):
+    for number in job_records.list_jobs(drive, "trees"):
         try:
-            job = queue.read_job(drive, "trees", number)
+            job = job_records.read_job(drive, "trees", number)
         except errors.NotFound:
             continue
         if not job.abandoned:
@@ -172,13 +173,13 @@ def living_jobs(drive: Drive) -> list[Job]:
 
 def check_whole(drive: Drive, job: Job) -> None:
     """Everything that `job.json` refers to is there, byte by byte."""
-    assert set(queue.read_params(drive, job)) == {
-        run.param_name for _, task in job.tasks().values() for run in task.runs
+    assert set(job_records.read_params(drive, job)) == {
+        run.param_name for _, task in tasks_in(job).values() for run in task.runs
     }
-    assert len(job.tasks()) == len(SWEEP)
-    for host, task in job.tasks().values():
-        queue.read_task(drive, job, host, task)
-    for folder in layout.job_files("trees", job.job).folders(job.tasks()):
+    assert len(tasks_in(job)) == len(SWEEP)
+    for host, task in tasks_in(job).values():
+        job_records.read_task(drive, job, host, task)
+    for folder in layout.job_files("trees", job.job).folders(tasks_in(job)):
         assert drive.exists(folder)
 
 
@@ -186,7 +187,7 @@ def check_names(drive: Drive, job: Job) -> None:
     """Names are given once, without gaps, and the job uses those of the registry."""
     known = registry.read_registry(drive, "trees")
     assert sorted(known.names) == ["param_001", "param_002", "param_003"]
-    params = queue.read_params(drive, job)
+    params = job_records.read_params(drive, job)
     for name, values in params.items():
         assert known.names[name] == codec.params_hash(values)
 
@@ -201,8 +202,8 @@ class Ending:
         submission = submit(drive, "trees", SWEEP[:1], hosts=HOSTS, nonce="one-task-job")
         assert submission is not None
         self.job = submission.job
-        self.task = self.job.tasks()[1][1]
-        self.params = queue.read_params(drive, self.job)
+        self.task = tasks_in(self.job)[1][1]
+        self.params = job_records.read_params(drive, self.job)
         self.folder = disk
 
     def done(self, attempt: int = 1, host: str = "hoff") -> Done:

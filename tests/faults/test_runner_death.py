@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ludwig.worker import processes, runner
+from ludwig.worker import processes
+from ludwig.worker.attempt import find
 from tests.attempts import Attempt, ending, nursery
 from tests.harness import wait_until
 
@@ -207,7 +208,7 @@ print("still here")
 {code}
 """
     folder = agent_that_dies(tmp_path, script)
-    process = wait_until(lambda: runner.find(folder))
+    process = wait_until(lambda: find(folder))
     assert process.exit() is None
     wait_until(lambda: "up" in (folder / "log").read_text())
     assert process.pids()
@@ -216,7 +217,7 @@ print("still here")
     assert (end.exit_code, end.vanished) == (expected, False)
     assert (folder / "log").read_text() == "up\nstill here\n"
     # Found by a third agent, after the end.
-    again = runner.find(folder)
+    again = find(folder)
     assert again is not None
     assert again.exit() == end
 
@@ -226,7 +227,7 @@ def test_agent_killed_before_the_supervisor_said_who_it_is(tmp_path: Path) -> No
     process = attempt.start()
     # Most likely there is no process.json yet. The kernel shows the environment of a process a
     # moment after it has said that it was started.
-    found = wait_until(lambda: runner.find(attempt.folder))
+    found = wait_until(lambda: find(attempt.folder))
     assert found is not None
     assert found.exit() is None
     found.ask_to_stop()
@@ -235,8 +236,8 @@ def test_agent_killed_before_the_supervisor_said_who_it_is(tmp_path: Path) -> No
 
 
 def test_nothing_was_started(tmp_path: Path) -> None:
-    assert runner.find(Attempt(tmp_path, {"run.py": ""}).folder) is None
-    assert runner.find(tmp_path / "nowhere") is None
+    assert find(Attempt(tmp_path, {"run.py": ""}).folder) is None
+    assert find(tmp_path / "nowhere") is None
 
 
 def test_pid_that_came_again_is_not_mistaken(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_pid_that_came_again_is_not_mistaken(tmp_path: Path) -> None:
     me = os.getpid()
     record = {"pid": me, "start": 1, "group": me, "boot": processes.boot_id()}
     (attempt.folder / "process.json").write_text(json.dumps(record))
-    process = runner.find(attempt.folder)
+    process = find(attempt.folder)
     assert process is not None
     assert process.pids() == set()
     process.ask_to_stop()
@@ -259,7 +260,7 @@ def test_after_a_reboot(tmp_path: Path) -> None:
     me = os.getpid()
     record = {"pid": me, "start": processes.start_time(me), "group": me, "boot": "another"}
     (attempt.folder / "process.json").write_text(json.dumps(record))
-    process = runner.find(attempt.folder)
+    process = find(attempt.folder)
     assert process is not None
     end = process.exit()
     assert end is not None
@@ -274,7 +275,7 @@ def test_end_of_an_earlier_boot_counts_only_if_its_results_were_synced(tmp_path:
     for synced, vanished in ((True, False), (False, True)):
         written = {"exit_code": 0, "synced": synced, "boot": "another"}
         (attempt.folder / "exit.json").write_text(json.dumps(written))
-        process = runner.find(attempt.folder)
+        process = find(attempt.folder)
         assert process is not None
         end = process.exit()
         assert end is not None
@@ -287,7 +288,7 @@ def test_records_that_the_job_forged_are_not_followed(tmp_path: Path) -> None:
     secret.write_text('{"exit_code":0}')
     (attempt.folder / "exit.json").symlink_to(secret)
     os.mkfifo(attempt.folder / "process.json")
-    assert runner.find(attempt.folder) is None
+    assert find(attempt.folder) is None
 
 
 def test_broken_interpreter(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import errors, layout, queue, registry
+from ludwig import errors, job_records, layout, registry
 from ludwig.client.lab import Lab
 from ludwig.client.submit import Submission, Submitted, submit
 from ludwig.client.upload import Inboxes
@@ -24,6 +24,7 @@ from ludwig.drives.folder import FolderDrive
 from ludwig.model import Origin
 from ludwig.view import JobView
 from tests.hooked_drive import Hook, HookedDrive
+from tests.jobs import tasks_in
 
 HOSTS = ("hoff", "hebb")
 PROJECT = "trees"
@@ -65,16 +66,16 @@ class Place:
         """Every job that exists, each whole."""
         drive = FolderDrive(self.drive_folder)
         views = []
-        for number in queue.list_jobs(drive, PROJECT):
+        for number in job_records.list_jobs(drive, PROJECT):
             try:
-                job = queue.read_job(drive, PROJECT, number)
+                job = job_records.read_job(drive, PROJECT, number)
             except errors.NotFound:
                 continue
             if job.abandoned:
                 continue
-            assert queue.read_params(drive, job)
-            for home, task in job.tasks().values():
-                assert queue.read_task(drive, job, home, task)
+            assert job_records.read_params(drive, job)
+            for home, task in tasks_in(job).values():
+                assert job_records.read_task(drive, job, home, task)
             view = JobView(drive, job)
             view.refresh()
             views.append(view)
@@ -114,7 +115,7 @@ def check_complete(place: Place) -> None:
     """Each configuration has its replications once, and every job its tickets and source."""
     views = place.jobs()
     runs = Counter(
-        run.param_name for view in views for _, t in view.job.tasks().values() for run in t.runs
+        run.param_name for view in views for _, t in tasks_in(view.job).values() for run in t.runs
     )
     assert dict(runs) == {f"param_00{n}": REPS for n in (1, 2, 3)}
     for view in views:
@@ -175,7 +176,7 @@ def test_a_submission_that_was_given_up_is_told_so(tmp_path: Path) -> None:
     def abandon(name: str, path: str, moment: str) -> None:
         if (name, moment) == ("publish", "before") and path.endswith("job.json"):
             lab = place.lab()
-            queue.abandon_job(
+            job_records.abandon_job(
                 lab.drive,
                 PROJECT,
                 1,
@@ -218,7 +219,7 @@ def test_two_processes_submit_twenty_jobs_each(tmp_path: Path) -> None:
     known = registry.read_registry(FolderDrive(place.drive_folder), PROJECT)
     assert len(set(known.names.values())) == len(known.names) == 41
     assert sorted(known.names) == [f"param_{n:03d}" for n in range(1, 42)]
-    runs = [run for v in views for _, t in v.job.tasks().values() for run in t.runs]
+    runs = [run for v in views for _, t in tasks_in(v.job).values() for run in t.runs]
     assert Counter(Counter(run.param_name for run in runs).values()) == {REPS: 41}
     # People seed with job_name: no two replications share one, of whatever configuration and job.
     assert len({run.job_name for run in runs}) == len(runs)

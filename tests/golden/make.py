@@ -12,7 +12,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from ludwig import codec, layout, queue
+from ludwig import codec, job_records, layout, queue
 from ludwig.drives import write_format
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Event, Refusal, Stop
@@ -81,7 +81,7 @@ def _submit(
 
 
 def _node(drive: FolderDrive, submission: Submission, host: str, disk: Path) -> SimNode:
-    params = queue.read_params(drive, submission.job)
+    params = job_records.read_params(drive, submission.job)
     node = SimNode(
         host=host, drive=drive, job=submission.job, params=params, disk=disk, clock=lambda: 0.0
     )

@@ -4,67 +4,21 @@ Nothing but a `LudwigError` comes out of reading them; one bad file never hides 
 what is passed over is named.
 """
 
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from ludwig import codec, errors, layout, queue, records, registry, states
+from ludwig import codec, errors, job_records, layout, queue, records, registry, states
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Beat, Claim, Done, Event, Job, Plan, Refusal, Stop
 from ludwig.nodes import Observer, last_counter, write_beat
 from ludwig.view import JobView
+from tests.bad_files import FOLDER, KINDS, PLACES, put
 from tests.claiming import claimable
+from tests.jobs import tasks_in
 from tests.simsubmit import submit
-
-DEEP = b"[" * 200_000
-BAD: dict[str, bytes] = {
-    "empty": b"",
-    "blank": b"\n\n  \n",
-    "zeros": bytes(4096),
-    "truncated": b'{"version":1,"host":"hoff","bo',
-    "not utf-8": b'{"version":1,"host":"\xff\xfe"}\n',
-    "lone surrogate": b'{"version":1,"host":"\\ud800","why":"\\udfff"}\n',
-    "deep array": DEEP,
-    "deep object": b'{"extra":' * 100_000,
-    "wrong version": b'{"version":2,"host":"hoff","boot":"b","beat":1,"nonce":"12345678"}\n',
-    "version as text": b'{"version":"1"}\n',
-    "a list": b"[1,2,3]\n",
-    "a number": b"17\n",
-    "null": b"null\n",
-    "null fields": b'{"version":null,"host":null,"task":null,"what":null}\n',
-    "huge number": b'{"version":1,"task":' + b"9" * 5000 + b"}\n",
-    "infinity": b'{"version":1,"seconds":1e999,"task":1e400}\n',
-    "two records": b'{"version":1}{"version":1}\n',
-    "binary": os.urandom(5000),
-    "pickle": b"\x80\x04\x95\x1a\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94.",
-    "a long line": b'"' + b"x" * (1 << 20),
-    "nothing wanted": b'{"nobody":"asked"}\n',
-}
-FOLDER = "a folder"
-KINDS = [*BAD, FOLDER]
-
-PLACES: dict[str, Callable[[layout.JobFiles], str]] = {
-    "job.json": lambda files: files.record,
-    "params.json": lambda files: files.params,
-    "chunk": lambda files: files.chunk_of("hoff"),
-    "claim": lambda files: files.claim_of(1, 1),
-    "claim of a second attempt": lambda files: files.claim_of(2, 2),
-    "done": lambda files: files.done_of(1),
-    "events": lambda files: files.events_of("hoff", "boot1"),
-    "stop": lambda files: files.stop(),
-    "stop of a task": lambda files: files.stop(2),
-    "refusal": lambda files: files.refused_by("hebb"),
-    "beat": lambda files: layout.beat_path("hoff", 3),
-    "plan": lambda files: layout.project_files("trees").plan(2),
-    "stamp": lambda files: layout.project_files("trees").stamp("2026-11-18-10-00-00"),
-    "param2val": lambda files: layout.project_files("trees").param2val("param_001"),
-    "staging": lambda files: files.staging_of(1, 1),
-    "staged run": lambda files: files.staged_run(1, 1, 0),
-}
 
 
 @pytest.fixture
@@ -99,19 +53,6 @@ def drive(tmp_path: Path, job: Job) -> FolderDrive:
     return drive
 
 
-def put(drive: FolderDrive, path: str, kind: str) -> None:
-    real = Path(drive.where, path)
-    if real.is_dir():
-        shutil.rmtree(real)
-    real.unlink(missing_ok=True)
-    real.parent.mkdir(parents=True, exist_ok=True)
-    if kind == FOLDER:
-        real.mkdir()
-        (real / "within").write_bytes(b"x")
-    else:
-        real.write_bytes(BAD[kind])
-
-
 def look_at_everything(drive: FolderDrive, job: Job) -> tuple[JobView, Observer]:
     """What agents and clients do; these never raise for the sake of a file."""
     observer = Observer(drive, silent_s=60)
@@ -142,9 +83,9 @@ def test_nothing_but_a_named_error(drive: FolderDrive, job: Job, place: str, kin
     assert view.accepted >= {"hebb"}
     assert observer.beat("hebb") is not None
     for read in (
-        lambda: queue.read_job(drive, "trees", job.job),
-        lambda: queue.read_params(drive, job),
-        lambda: queue.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[0]),
+        lambda: job_records.read_job(drive, "trees", job.job),
+        lambda: job_records.read_params(drive, job),
+        lambda: job_records.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[0]),
         lambda: queue.read_done(drive, job, 1),
         lambda: registry.read_registry(drive, "trees"),
         lambda: codec.from_yaml(
@@ -214,9 +155,9 @@ def test_one_bad_end_does_not_keep_others_from_being_completed(
     results = tmp_path / "results"
     results.mkdir()
     (results / "acc.csv").write_text("1\n")
-    params = queue.read_params(drive, job)
+    params = job_records.read_params(drive, job)
     for number in (1, 2):
-        task = job.tasks()[number][1]
+        task = tasks_in(job)[number][1]
         queue.stage(drive, job, task, 1, folders=[results], params=params)
     files = queue.manifest([results])
     good = Done(task=2, attempt=1, outcome="done", host="hoff", nonce="12345678", files=files)
@@ -281,7 +222,7 @@ def test_files_of_strangers_are_passed_over(drive: FolderDrive, job: Job) -> Non
     assert (view.claims, view.done, view.refusals) == (before.claims, before.done, before.refusals)
     assert view.open_tasks() == before.open_tasks()
     assert set(observer.nodes) == {"hebb"}
-    assert queue.list_jobs(drive, "trees") == [job.job]
+    assert job_records.list_jobs(drive, "trees") == [job.job]
     assert registry.read_registry(drive, "trees").plans == 1
 
 
@@ -316,7 +257,7 @@ def test_a_job_that_leads_elsewhere_is_refused(
     changed = msgspec.structs.replace(job, **change)
     Path(drive.where, layout.job_files("trees", job.job).record).write_bytes(codec.encode(changed))
     with pytest.raises(errors.Malformed, match=says):
-        queue.read_job(drive, "trees", job.job)
+        job_records.read_job(drive, "trees", job.job)
 
 
 def test_a_job_with_two_tasks_for_one_folder_is_refused(drive: FolderDrive, job: Job) -> None:
@@ -324,17 +265,17 @@ def test_a_job_with_two_tasks_for_one_folder_is_refused(drive: FolderDrive, job:
     text = path.read_text().replace("num2", "num1").replace("_hebb_", "_hoff_")
     path.write_text(text.replace("param_002", "param_001"))
     with pytest.raises(errors.Malformed, match="two runs are called"):
-        queue.read_job(drive, "trees", job.job)
+        job_records.read_job(drive, "trees", job.job)
 
 
 def test_a_job_that_was_changed_does_not_match_its_ticket(drive: FolderDrive, job: Job) -> None:
     path = layout.job_files("trees", job.job).record
     vouched = codec.sha256(drive.read(path))
-    assert queue.read_job(drive, "trees", job.job, sha256=vouched) == job
+    assert job_records.read_job(drive, "trees", job.job, sha256=vouched) == job
     with Path(drive.where, path).open("ab") as file:
         file.write(b" ")
     with pytest.raises(errors.TicketRefused, match="does not match its ticket"):
-        queue.read_job(drive, "trees", job.job, sha256=vouched)
+        job_records.read_job(drive, "trees", job.job, sha256=vouched)
 
 
 def test_a_chunk_that_was_changed_is_not_used(drive: FolderDrive, job: Job) -> None:
@@ -343,7 +284,7 @@ def test_a_chunk_that_was_changed_is_not_used(drive: FolderDrive, job: Job) -> N
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(errors.Malformed, match="SHA-256"):
-        queue.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[-1])
+        job_records.read_task(drive, job, "hoff", job.chunks["hoff"].tasks[-1])
 
 
 def test_a_file_larger_than_anything_of_ours_is_not_read_to_its_end(drive: FolderDrive) -> None:

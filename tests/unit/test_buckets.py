@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import codec, layout, queue
+from ludwig import codec, job_records, layout
 from ludwig.drives.folder import FolderDrive
 from ludwig.view import JobView
 from tests.simnode import SimNode
@@ -31,8 +31,8 @@ class Two:
             stamp="2026-11-18-10-00-00",
             shares={"hoff": 1_010, "hebb": 2},
         )
-        self.record = queue.publish_job(self.drive, job, chunks, params)
-        self.job = queue.read_job(self.drive, "trees", 1, sha256=codec.sha256(self.record))
+        self.record = job_records.publish_job(self.drive, job, chunks, params)
+        self.job = job_records.read_job(self.drive, "trees", 1, sha256=codec.sha256(self.record))
         self.hoff, self.hebb = (self.node(host, folder) for host in ("hoff", "hebb"))
 
     def node(self, host: str, folder: Path) -> SimNode:
@@ -40,7 +40,7 @@ class Two:
             host=host,
             drive=self.drive,
             job=self.job,
-            params=queue.read_params(self.drive, self.job),
+            params=job_records.read_params(self.drive, self.job),
             disk=folder / "disk",
             clock=lambda: self.now,
             slots=2 if host == "hoff" else 20,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import errors, layout, queue, registry
+from ludwig import errors, job_records, layout, queue, registry
 from ludwig.client import doctor
 from ludwig.client.doctor import Finding, examine
 from ludwig.client.ssh_hosts import ssh_hosts
@@ -12,6 +12,7 @@ from ludwig.drive import Usage
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Done
 from tests.fakelab import FakeLab, gpu
+from tests.jobs import tasks_in
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_job_that_nobody_can_run(lab: FakeLab) -> None:
 def test_staging_left_over_is_healed(lab: FakeLab) -> None:
     job = lab.submit(2)
     lab.accept(job)
-    _, task = job.tasks()[1]
+    _, task = tasks_in(job)[1]
     files = layout.job_files("trees", job.job)
     lab.drive.make_folders(files.staged_run(1, 1, 0))
     lab.drive.make_folders(layout.project_files("trees").param(task.runs[0].param_name))
@@ -152,7 +153,7 @@ def test_a_submission_that_died(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -
     (found,) = bad(list(examine(nodes=False)))
     assert "died half-way" in found.what and found.repair is not None
     found.repair()
-    assert queue.read_job(lab.drive, "trees", number).abandoned
+    assert job_records.read_job(lab.drive, "trees", number).abandoned
     assert bad(list(examine(nodes=False))) == []
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import codec, layout, queue, registry, states
+from ludwig import codec, job_records, layout, queue, registry, states
 from ludwig.drives import check_format
 from ludwig.drives.folder import FolderDrive
 from ludwig.nodes import Observer
 from ludwig.view import JobView
 from tests.golden.make import SWEEP, make
+from tests.jobs import tasks_in
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 
@@ -27,7 +28,7 @@ def drive(tmp_path: Path) -> FolderDrive:
 def rows(drive: FolderDrive, number: int) -> tuple[JobView, list[states.TaskStatus]]:
     observer = Observer(drive, silent_s=60)
     observer.look(0.0)
-    view = JobView(drive, queue.read_job(drive, "trees", number))
+    view = JobView(drive, job_records.read_job(drive, "trees", number))
     view.refresh()
     return view, states.task_states(view, observer, 0.0)
 
@@ -73,18 +74,18 @@ def test_the_registry(drive: FolderDrive) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_parameters_and_tasks(drive: FolderDrive, number: int) -> None:
-    job = queue.read_job(drive, "trees", number)
-    for name, params in queue.read_params(drive, job).items():
+    job = job_records.read_job(drive, "trees", number)
+    for name, params in job_records.read_params(drive, job).items():
         assert params == SWEEP[int(name[-3:]) - 1]
-    for host, task in job.tasks().values():
-        assert queue.read_task(drive, job, host, task).startswith(b"\x80")
+    for host, task in tasks_in(job).values():
+        assert job_records.read_task(drive, job, host, task).startswith(b"\x80")
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_every_run_is_as_its_manifest_says(drive: FolderDrive, number: int) -> None:
-    job = queue.read_job(drive, "trees", number)
+    job = job_records.read_job(drive, "trees", number)
     assert queue.roll_forward(drive, job) == []
-    for task, (_, spec) in job.tasks().items():
+    for task, (_, spec) in tasks_in(job).items():
         end = queue.read_done(drive, job, task)
         run = spec.runs[0]
         folder = layout.project_files("trees").run(run.param_name, run.job_name)

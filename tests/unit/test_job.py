@@ -2,7 +2,6 @@
 
 import pickle
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import ludwig.client
 from ludwig import errors, layout
 from ludwig.client.client import Client
 from ludwig.client.job import EmptyJob, Job
-from ludwig.client.moments import Moment
+from ludwig.client.moments import Bell, Moment
 from ludwig.client.pace import Pace
 from ludwig.client.progress import Lines, NotebookBar, Silent, make_display, notebook_html
-from tests.fakelab import FakeLab
+from tests.fakelab import Bells, FakeLab
 from tests.harness import wait_until
 
 
@@ -49,21 +48,22 @@ def test_public_names() -> None:
         _ = ludwig.client.nonsense
 
 
-def test_wait_returns_soon_after_the_last_task_ended(lab: FakeLab) -> None:
+def test_wait_is_woken_when_the_last_task_ends(
+    lab: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, record = held(lab)
     lab.end(record, 1)
     lab.end(record, 2)
-    ended = []
+    bells = Bells(lab.drive, monkeypatch)
 
     def finish() -> None:
-        time.sleep(0.3)
-        ended.append(time.monotonic())
+        assert bells.armed.wait(20)
         lab.end(record, 3)
 
     in_thread(finish)
     status = job.wait()
     assert status.ok and status.finished
-    assert time.monotonic() - ended[0] < 1.5
+    assert bells.rang[-1], "it looked because its time had come, not because it was woken"
 
 
 def test_wait_gives_back_what_failed_and_raises_when_told_to(lab: FakeLab) -> None:
@@ -150,21 +150,28 @@ def test_logs(lab: FakeLab) -> None:
 
 def test_follow_several_tasks_until_they_end(lab: FakeLab) -> None:
     job, record = held(lab)
-
-    def print_things() -> None:
-        lab.log(record, 1, b"one\n")
-        time.sleep(0.2)
-        lab.log(record, 2, b"two\n")
-        lab.end(record, 1)
-        lab.log(record, 2, b"three")
-        lab.end(record, 2)
-
-    in_thread(print_things)
-    lines = [str(line) for line in job.follow(1, 2, poll_s=0.05)]
-    assert lines == ["0001 | one", "0002 | two", "0002 | three"]
+    lab.log(record, 1, b"one\n")
+    follow = job.follow(1, 2, poll_s=0.05)
+    assert str(next(follow)) == "0001 | one"
+    lab.log(record, 2, b"two\n")
+    lab.end(record, 1)
+    assert str(next(follow)) == "0002 | two"
+    lab.log(record, 2, b"three")
+    lab.end(record, 2)
+    assert [str(line) for line in follow] == ["0002 | three"]
 
 
-def test_follow_goes_on_after_the_drive_was_away(lab: FakeLab) -> None:
+def test_follow_goes_on_after_the_drive_was_away(
+    lab: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    plain = Bell.wait
+
+    def counted(bell: Bell, seconds: float, task: int) -> None:
+        waits.append(task)
+        plain(bell, seconds, task)
+
+    monkeypatch.setattr(Bell, "wait", counted)
     job, record = held(lab, tasks=1)
     lab.log(record, 1, b"one\n")
     follow = job.follow(poll_s=0.05)
@@ -173,7 +180,7 @@ def test_follow_goes_on_after_the_drive_was_away(lab: FakeLab) -> None:
     lab.root.rename(gone)
 
     def come_back() -> None:
-        time.sleep(0.3)
+        wait_until(lambda: len(waits) > 1, what="a look while the drive is away")
         gone.rename(lab.root)
         lab.log(record, 1, b"two\n")
         lab.end(record, 1)
@@ -251,7 +258,6 @@ def test_pace(lab: FakeLab) -> None:
     running = lab.start(record, 5, "hoff")
     lab.beat("hoff", state="busy", running=(running,))
     fresh.note(job.status(), 0.0)
-    time.sleep(1.0)
     assert fresh.words(job.status(), 0.0) == "1.4/min, 4 min left"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import errors, layout, queue
+from ludwig import errors, job_records, layout, queue
 from ludwig.client.lookout import Lookout, find_job, raise_unless_project, span
 from ludwig.client.server_clock import PROBE, scan_nodes
 from ludwig.client.status import JobStatus
@@ -218,7 +218,7 @@ def test_the_last_job_is_one_that_exists(lab: FakeLab) -> None:
     lab.submit(1)
     lab.drive.make_folders(layout.job_files("trees", 2).folder)
     lab.drive.make_folders(layout.job_files("trees", 3).folder)
-    queue.abandon_job(lab.drive, "trees", 3, origin=Origin(user="", host=""), nonce="n" * 16)
+    job_records.abandon_job(lab.drive, "trees", 3, origin=Origin(user="", host=""), nonce="n" * 16)
     assert find_job(lab.lab, "trees", None) == 1
     assert find_job(lab.lab, "trees", 3) == 3
     assert [one.job for one in Lookout(lab.lab).jobs("trees")] == [1]

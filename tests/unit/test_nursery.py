@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from ludwig.worker import nursery as module
-from ludwig.worker import processes, runner
+from ludwig.worker import processes
+from ludwig.worker.attempt import MARKER
 from ludwig.worker.nursery import Nursery, Warm
 from tests.attempts import Attempt, EagerNursery, ending
 from tests.harness import wait_until
@@ -146,7 +147,7 @@ def test_one_that_forked_and_did_not_say_so_is_found(
 
     def lost(self: Warm, request: bytes, descriptor: int) -> int:
         pid = fork(self, request, descriptor)
-        wait_until(lambda: processes.marked(runner.MARKER, str(attempt.folder / "stop")))
+        wait_until(lambda: processes.marked(MARKER, str(attempt.folder / "stop")))
         raise OSError(f"{pid} was not heard")
 
     assert Attempt(tmp_path, {"run.py": ""}, number=1).run().ok

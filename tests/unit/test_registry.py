@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ludwig import codec, errors, layout, queue, registry
+from ludwig import codec, errors, job_records, layout, registry
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Plan
 from ludwig.registry import Registry
@@ -158,14 +158,14 @@ def test_every_job_has_a_second_of_its_own(drive: FolderDrive) -> None:
 
 def test_an_abandoned_job_cannot_appear_later(drive: FolderDrive) -> None:
     number = registry.reserve_job(drive, "trees")
-    assert queue.abandon_job(drive, "trees", number, origin=ORIGIN, nonce="somebody-else")
-    job = queue.read_job(drive, "trees", number)
+    assert job_records.abandon_job(drive, "trees", number, origin=ORIGIN, nonce="somebody-else")
+    job = job_records.read_job(drive, "trees", number)
     assert job.abandoned
-    assert not job.tasks()
+    assert not list(job.numbers())
     submitted = msgspec.structs.replace(job, nonce="the-submitter", abandoned=False)
     with pytest.raises(errors.Exists):
-        queue.publish_job(drive, submitted, {}, b"{}")
-    assert queue.read_job(drive, "trees", number) == job
+        job_records.publish_job(drive, submitted, {}, b"{}")
+    assert job_records.read_job(drive, "trees", number) == job
 
 
 RACER = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import codec, layout, queue, states
+from ludwig import codec, job_records, layout, states
 from ludwig.drive import Entry
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Beat, Claim, Done, Event, Job, RunningAttempt
@@ -33,7 +33,7 @@ def busy_job(folder: Path, tasks: int, nodes: int) -> tuple[FolderDrive, Job]:
         nonce="12345678",
         stamp="2026-11-18-10-00-00",
     )
-    queue.publish_job(drive, job, chunks, params)
+    job_records.publish_job(drive, job, chunks, params)
     drive.make_folders(layout.NODES)
     files = layout.job_files("trees", 1)
     root = Path(drive.where)

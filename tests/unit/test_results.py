@@ -13,6 +13,7 @@ from ludwig import errors, layout, queue
 from ludwig.client.results import read_results
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Claim, GpuSummary
+from tests.jobs import tasks_in
 from tests.labdrive import LabDrive
 
 CONFIGURATIONS: list[dict[str, Any]] = [
@@ -43,7 +44,7 @@ def read(lab: LabDrive, **options: Any) -> pd.DataFrame:
 
 def test_a_row_for_each_configuration_replication_and_index_value(lab: LabDrive) -> None:
     job = lab.submit(CONFIGURATIONS, reps=2)
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, {"loss.csv": curve(start=task)})
     frame = read(lab, jobs=[job.job])
     assert len(frame) == 2 * 2 * 3
@@ -60,7 +61,7 @@ def test_a_row_for_each_configuration_replication_and_index_value(lab: LabDrive)
 
 def test_parameters_keep_their_types(lab: LabDrive) -> None:
     job = lab.submit(CONFIGURATIONS)
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, {"loss.csv": curve()})
     for frame in (read(lab), read(lab, last=True), read(lab, summary="mean")):
         first, last = frame.iloc[0], frame.iloc[-1]
@@ -169,7 +170,7 @@ def test_what_a_dead_winner_left_is_moved_to_its_place(lab: LabDrive) -> None:
     lab.finish(job, 2, {"loss.csv": curve()}, settle=False)
     frame = read(lab, jobs=[job.job])
     assert len(frame) == 6 and not frame.attrs["unfinished"]
-    run = job.tasks()[1][1].runs[0]
+    run = tasks_in(job)[1][1].runs[0]
     folder = layout.project_files(lab.project).run(run.param_name, run.job_name)
     assert lab.drive.list(folder) == ["loss.csv"]
 
@@ -192,7 +193,7 @@ def test_facts_about_the_tasks(lab: LabDrive) -> None:
 def test_choosing_files_and_parameters(lab: LabDrive) -> None:
     job = lab.submit(CONFIGURATIONS)
     files = {"loss.csv": curve(), "eval_a.csv": curve("a"), "saves/deep.csv": curve("deep")}
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, files)
     assert set(read(lab).attrs["files"]) == {"loss.csv", "eval_a.csv"}
     assert set(read(lab, files="loss").attrs["files"]) == {"loss.csv"}
@@ -217,7 +218,7 @@ def test_last_values_are_the_last_of_each_column(lab: LabDrive) -> None:
 
 def test_summaries_over_replications(lab: LabDrive) -> None:
     job = lab.submit(CONFIGURATIONS, reps=2)
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, {"loss.csv": curve(start=task)})
     mean = read(lab, summary="mean")
     assert mean["loss"].tolist()[:3] == [1.5, 1.75, 2.0] and mean["n"].tolist() == [2] * 6
@@ -266,7 +267,7 @@ def test_runs_that_no_job_knows(lab: LabDrive, tmp_path: Path) -> None:
 
 def test_a_script_that_is_still_writing_shows_nothing(lab: LabDrive, tmp_path: Path) -> None:
     job = lab.submit(CONFIGURATIONS[:1], contract="script")
-    run = job.tasks()[1][1].runs[0]
+    run = tasks_in(job)[1][1].runs[0]
     files = layout.project_files(lab.project)
     queue.ensure_param(lab.drive, lab.project, run.param_name, CONFIGURATIONS[0])
     folder = files.run(run.param_name, run.job_name)
@@ -277,9 +278,9 @@ def test_a_script_that_is_still_writing_shows_nothing(lab: LabDrive, tmp_path: P
 
 def test_runs_that_somebody_removed_or_changed(lab: LabDrive, tmp_path: Path) -> None:
     job = lab.submit(CONFIGURATIONS, reps=2)
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, {"loss.csv": curve(start=task)})
-    runs = [task.runs[0] for _, task in job.tasks().values()]
+    runs = [task.runs[0] for _, task in tasks_in(job).values()]
     folder = tmp_path / "drive" / lab.project / "runs"
     (folder / runs[0].param_name / runs[0].job_name / "loss.csv").write_text("step,loss\n0,99.5\n")
     gone = folder / runs[1].param_name / runs[1].job_name

@@ -17,6 +17,7 @@ from ludwig.client.results import read_results
 from ludwig.client.results_cache import ResultsCache, file_key
 from ludwig.client.results_parse import parse
 from ludwig.drives.folder import FolderDrive
+from tests.jobs import tasks_in
 from tests.labdrive import LabDrive
 
 FILES = {
@@ -133,7 +134,7 @@ def test_many_small_additions_become_one_file(cache: Path) -> None:
 
 def test_readers_at_the_same_time(lab: LabDrive, cache: Path) -> None:
     job = lab.submit([{"lr": 0.1}], reps=40)
-    for task in job.tasks():
+    for task in tasks_in(job):
         lab.finish(job, task, {"numbers.csv": f"step,x\n{task},1\n"})
     frames: list[pd.DataFrame] = []
 

@@ -12,6 +12,7 @@ from ludwig import errors
 from ludwig.client.export import export_results, last_values_table, lower_is_better
 from ludwig.client.results import read_results
 from ludwig.drives.folder import FolderDrive
+from tests.jobs import tasks_in
 from tests.labdrive import LabDrive
 
 
@@ -27,7 +28,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabDrive:
         ],
         reps=2,
     )
-    for task in job.tasks():
+    for task in tasks_in(job):
         values = f"step,loss,accuracy\n0,9,0\n1,{10 - task},{task / 10}\n"
         made.finish(job, task, {"results.csv": values, "word.csv": "step,word\n0,tree\n"})
     return made

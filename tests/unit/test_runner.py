@@ -16,6 +16,7 @@ import pytest
 from ludwig.errors import ConfigError, NameNotAllowed
 from ludwig.worker import launch, runner
 from ludwig.worker.account import job_account
+from ludwig.worker.attempt import find
 from tests.attempts import NAMES, PROJECT, RUN, Attempt, ending, nursery
 from tests.harness import wait_until
 from tests.tools import require
@@ -102,7 +103,7 @@ def test_orders_that_point_elsewhere_are_refused(tmp_path: Path, change: dict[st
     attempt.order = msgspec.structs.replace(attempt.order, **change)
     with pytest.raises(NameNotAllowed):
         attempt.start()
-    assert runner.find(attempt.folder) is None
+    assert find(attempt.folder) is None
 
 
 def test_environment_is_not_written_down(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_attempts_side_by_side_each_see_their_own_chunk(
         attempt.says("up")
         assert f"{number} {account.uid}\nread-only\n" in attempt.log
         assert (drive.parent / f"written-{number}").exists()
-        assert runner.find(attempt.folder) is not None
+        assert find(attempt.folder) is not None
     assert drive.read_bytes() == b"what somebody else put there"
     assert all(process.pids() for process in running)
     running[0].ask_to_stop()

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import codec, errors, layout, queue, states
+from ludwig import codec, errors, job_records, layout, states
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Chunk, Job, Table, TaskTable
 from ludwig.nodes import Observer
 from ludwig.view import JobView
 from tests.hooked_drive import Count, HookedDrive
+from tests.jobs import tasks_in
 from tests.simnode import SimNode
 from tests.simsubmit import job_record
 
@@ -36,8 +37,8 @@ def publish(drive: FolderDrive, tasks: int) -> tuple[Job, Job]:
         stamp="2026-11-18-10-00-00",
         in_turn=False,
     )
-    record = queue.publish_job(drive, meant, chunks, params)
-    return meant, queue.read_job(drive, "trees", 1, sha256=codec.sha256(record))
+    record = job_records.publish_job(drive, meant, chunks, params)
+    return meant, job_records.read_job(drive, "trees", 1, sha256=codec.sha256(record))
 
 
 def test_a_small_job_is_one_file(drive: FolderDrive) -> None:
@@ -48,9 +49,9 @@ def test_a_small_job_is_one_file(drive: FolderDrive) -> None:
 
 def test_what_is_in_tables_reads_as_if_it_were_not(drive: FolderDrive) -> None:
     meant, job = publish(drive, 6_000)
-    assert not job.tasks() and len(drive.read(FILES.record)) < 2_000
-    tasks = queue.tasks_of(drive, job)
-    assert dict(tasks) == meant.tasks() and len(tasks) == 6_000
+    assert not tasks_in(job) and len(drive.read(FILES.record)) < 2_000
+    tasks = job_records.tasks_of(drive, job)
+    assert dict(tasks) == tasks_in(meant) and len(tasks) == 6_000
     assert [tasks.home(number) for number in (0, 1, 2_000, 2_001, 6_000, 6_001)] == [
         *(None, "hoff", "hoff", "hebb", "pitts", None)
     ]
@@ -58,13 +59,13 @@ def test_what_is_in_tables_reads_as_if_it_were_not(drive: FolderDrive) -> None:
     with pytest.raises(KeyError):
         tasks[6_001]
     home, last = tasks[6_000]
-    assert codec.sha256(queue.read_task(drive, job, home, last)) == last.sha256
+    assert codec.sha256(job_records.read_task(drive, job, home, last)) == last.sha256
 
 
 def test_only_the_tables_that_are_asked_for_are_read(drive: FolderDrive) -> None:
     _, job = publish(drive, 6_000)
     count = Count()
-    tasks = queue.tasks_of(HookedDrive(drive, count), job)
+    tasks = job_records.tasks_of(HookedDrive(drive, count), job)
     assert 17 in tasks and tasks.home(5_000) == "pitts" and len(list(tasks)) == 6_000
     assert not count.calls
     assert tasks[17][0] == tasks[18][0] == "hoff"
@@ -75,7 +76,7 @@ def test_a_table_that_was_changed_is_refused(drive: FolderDrive) -> None:
     _, job = publish(drive, 6_000)
     path = Path(drive.where, FILES.table_of("hebb"))
     path.write_bytes(path.read_bytes().replace(b"_num2001", b"_num9999"))
-    tasks = queue.tasks_of(drive, job)
+    tasks = job_records.tasks_of(drive, job)
     assert tasks[1] and tasks[6_000]
     with pytest.raises(errors.Malformed, match="does not match the SHA-256"):
         tasks[2_001]
@@ -108,9 +109,10 @@ def test_a_table_may_lead_nowhere_but_into_its_project(drive: FolderDrive) -> No
     for wrong in ([evil, *tasks[1:]], tasks[1:], [twice, *tasks[1:]], tasks[::-1]):
         bad = vouched(job, drive, TaskTable(host="hoff", tasks=tuple(wrong)))
         with pytest.raises(errors.Malformed):
-            queue.tasks_of(drive, bad)[1]
+            job_records.tasks_of(drive, bad)[1]
+    of_another = vouched(job, drive, TaskTable(host="hebb", tasks=tuple(tasks)))
     with pytest.raises(errors.Malformed):
-        queue.tasks_of(drive, vouched(job, drive, TaskTable(host="hebb", tasks=tuple(tasks))))[1]
+        job_records.tasks_of(drive, of_another)[1]
 
 
 def test_tables_that_overlap_are_refused(drive: FolderDrive) -> None:
@@ -123,7 +125,7 @@ def test_tables_that_overlap_are_refused(drive: FolderDrive) -> None:
         {**job.chunks, "hebb": Chunk(tasks=job_record_tasks())},
     ):
         with pytest.raises(errors.Malformed):
-            queue.check_job(Job(**{**fields, "chunks": chunks}), "trees", 1, "job.json")
+            job_records.check_job(Job(**{**fields, "chunks": chunks}), "trees", 1, "job.json")
 
 
 def job_record_tasks() -> tuple[object, ...]:
@@ -141,7 +143,7 @@ def test_nodes_work_from_tables(drive: FolderDrive, tmp_path: Path) -> None:
         host="pitts",
         drive=drive,
         job=job,
-        params=queue.read_params(drive, job),
+        params=job_records.read_params(drive, job),
         disk=tmp_path / "disk",
         clock=lambda: now[0],
         slots=1_700,

@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ludwig import codec, layout, queue
+from ludwig import codec, job_records, layout, queue
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Chunk, Done, Job, Origin, Run, Task
+from tests.jobs import tasks_in
 
 PARAMS = {"param_001": {"lr": 0.1}}
 
@@ -32,7 +33,7 @@ def job(drive: FolderDrive) -> Job:
         },
         origin=Origin(user="ana", host="laptop"),
     )
-    queue.publish_job(drive, job, {"hoff": bytes(4)}, params)
+    job_records.publish_job(drive, job, {"hoff": bytes(4)}, params)
     return job
 
 
@@ -52,7 +53,7 @@ def done_of(number: int, folder: Path) -> Done:
 
 
 def assert_home(drive: FolderDrive, job: Job, number: int, folder: Path) -> None:
-    run = job.tasks()[number][1].runs[0]
+    run = tasks_in(job)[number][1].runs[0]
     target = layout.project_files(job.project).run(run.param_name, run.job_name)
     assert sorted(drive.list(target)) == ["loss.csv", "saves"]
     assert drive.read(f"{target}/loss.csv") == (folder / "loss.csv").read_bytes()
@@ -65,7 +66,7 @@ def test_somebody_else_moves_what_is_staged(
 ) -> None:
     """The winner has just looked for the target in vain; its kernel says so for a second."""
     folder = result(tmp_path, 1)
-    task, done = job.tasks()[1][1], done_of(1, folder)
+    task, done = tasks_in(job)[1][1], done_of(1, folder)
     run = task.runs[0]
     target = layout.project_files(job.project).run(run.param_name, run.job_name)
     queue.stage(drive, job, task, 1, folders=[folder], params=PARAMS)
@@ -80,7 +81,7 @@ def test_somebody_else_moves_what_is_staged(
 def test_both_settle(drive: FolderDrive, other: FolderDrive, job: Job, tmp_path: Path) -> None:
     for number in (1, 2, 3, 4):
         folder = result(tmp_path, number)
-        task, done = job.tasks()[number][1], done_of(number, folder)
+        task, done = tasks_in(job)[number][1], done_of(number, folder)
         queue.stage(drive, job, task, 1, folders=[folder], params=PARAMS)
         assert queue.end(drive, job, done)
         first, second = (drive, other) if number % 2 else (other, drive)
@@ -93,7 +94,7 @@ def test_a_loser_withdraws(
     drive: FolderDrive, other: FolderDrive, job: Job, tmp_path: Path
 ) -> None:
     folder = result(tmp_path, 2)
-    task, won = job.tasks()[2][1], done_of(2, folder)
+    task, won = tasks_in(job)[2][1], done_of(2, folder)
     late = msgspec.structs.replace(won, attempt=2, nonce=secrets.token_hex(8), host="hebb")
     assert queue.read_done(other, job, 2) is None  # so its kernel believes for a second
     assert queue.finish(drive, job, task, won, folders=[folder], params=PARAMS)
