@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -24,16 +25,19 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 from ludwig import errors, layout, queue
 from ludwig.client.job import Job
 from ludwig.client.lab import Lab as ClientLab
 from ludwig.client.submit import Submission, submit
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
 from ludwig.view import JobView
+from tests.cable import Cable, Forbidden
 from tests.chaos_eyes import Eyes
 from tests.gate import Gate
 from tests.harness import SftpServer, SmbServer, SshHome, program, wait_until
-from tests.lab import Lab
+from tests.lab import Lab, toml
 
 __all__ = ["Chaos", "Report"]
 
@@ -96,16 +100,22 @@ class Chaos:
         self.others: list[Job] = []
         self.filler = Path()
         self.died: dict[str, float] = {}
-        self.harmed: set[Path] = set()
+        self.cables: dict[str, Cable] = {}
+        self.began = time.monotonic()
 
     # --- the lab ---------------------------------------------------------------------------------
 
     def build(self) -> None:
         share = self.folder / "share"
         share.mkdir(parents=True)
+        near = ""
         if os.geteuid() == 0:
             self._small_disk(share)
-        self.smb = self.stack.enter_context(SmbServer(folder=share / "drive"))
+            near = self._lay_cable(HOSTS[3])
+        interfaces = {"interfaces": f"127.0.0.1/8 {near}"}
+        self.smb = self.stack.enter_context(
+            SmbServer(folder=share / "drive", global_settings=interfaces)
+        )
         self.filler = share / "drive" / "filler"
         home = SshHome(self.folder / "ssh")
         os.environ["HOME"] = str(home.home)
@@ -116,6 +126,9 @@ class Chaos:
         )
         for host in HOSTS:
             url = self.smb.url.replace(f":{self.smb.port}/", f":{self.gates[host].port}/")
+            if cable := self.cables.get(host):
+                url = self.smb.url.replace("127.0.0.1", cable.near)
+                self.lab[host].wrap(*cable.node)
             self.lab[host].configure(
                 inbox=str(self.sftp[host].inbox), slots=2, drive={"url": url}, grace_s=0.5
             )
@@ -128,8 +141,28 @@ class Chaos:
             ),
             self.lab.drive,
         )
-        self.eyes = Eyes(self.client, self.smb.folder, self.report.problems.append)
+        self.eyes = Eyes(self.smb.folder, self._environment(), self.report.problems.append)
         self.lab.start()
+
+    def _environment(self) -> dict[str, str]:
+        """What a person's terminal has, for the command `ludwig`."""
+        lines = ["[drive]"]
+        lines += [f"{key} = {toml(value)}" for key, value in self.lab.drive_settings.items()]
+        for host in HOSTS:
+            lines += [f"[nodes.{host}]", f'address = "{host}"']
+        config = self.folder / "ludwig.toml"
+        config.write_text("\n".join(lines) + "\n")
+        mine = {"LUDWIG_CONFIG": str(config), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        return {**os.environ, **self.lab.env, **mine}
+
+    def _lay_cable(self, host: str) -> str:
+        """That node is on a network of its own. The near end's address, for the server."""
+        try:
+            self.cables[host] = self.stack.enter_context(Cable())
+        except Forbidden as error:
+            self._write(f"no cable for {host}: {error}")
+            return ""
+        return f"{self.cables[host].near}/30"
 
     def _small_disk(self, share: Path) -> None:
         """A file system of its own, so that it can be filled."""
@@ -184,18 +217,30 @@ class Chaos:
                 if not deck:  # every deed comes once before one comes again
                     deck = list(self._deeds().items())
                     self.dice.shuffle(deck)
-                name, deed = deck.pop()
-                said = deed()
-                if said:
-                    self.report.deeds.append(f"{name} {said}")
+                self._do(*deck.pop())
                 self._pause(self.dice.uniform(0.1, 0.7))
+            for name, deed in deck:  # the job may be over before every deed has come once
+                if not any(done.split()[0] == name for done in self.report.deeds):
+                    self._do(name, deed)
             self.heal()
             self._judge()
         finally:
             self.report.seconds = time.monotonic() - started
             self.heal_frozen()
+            if self.report.problems and self.smb.folder.exists():
+                shutil.copytree(self.smb.folder, self.folder / "drive-kept", dirs_exist_ok=True)
             self.stack.close()
         return self.report
+
+    def _do(self, name: str, deed: Callable[[], str]) -> None:
+        if said := deed():
+            self.report.deeds.append(f"{name} {said}")
+            self._write(self.report.deeds[-1])
+
+    def _write(self, line: str) -> None:
+        """Into a diary beside the logs of the agents: to find out what a failure came from."""
+        with (self.folder / "deeds.log").open("a") as file:
+            file.write(f"{time.monotonic() - self.began:7.2f} {time.strftime('%T')} {line}\n")
 
     def _deeds(self) -> dict[str, Callable[[], str]]:
         deeds = {
@@ -215,6 +260,8 @@ class Chaos:
         }
         if os.geteuid() == 0:
             deeds["fill"] = self.fill
+        if self.cables:
+            deeds["link-down"] = self.pull_cable
         return deeds
 
     def _pause(self, seconds: float) -> None:
@@ -248,10 +295,16 @@ class Chaos:
         if not dead:
             return ""
         host = self.dice.choice(dead)
-        if time.monotonic() - self.died[host] > SILENT_S:
+        self._check_death(host)
+        if time.monotonic() - self.died.get(host, 0.0) > SILENT_S:
             self.eyes.expect_silent(host)
         self.lab[host].start()
         return host
+
+    def _check_death(self, host: str) -> None:
+        """Agents die by our hand only."""
+        if (status := self.lab[host].poll()) != -signal.SIGKILL:
+            self.report.problems.append(f"the agent {host} ended by itself with {status}")
 
     def kill_job(self) -> str:
         found = sorted(self.lab.processes() - {os.getpid()})
@@ -281,10 +334,19 @@ class Chaos:
     def cut_off(self) -> str:
         if self.frozen:
             return ""
-        host = self.dice.choice(HOSTS)
+        host = self.dice.choice([host for host in HOSTS if host not in self.cables])
         self.gates[host].shut()
         look = partial(self.eyes.expect_silent, host)
         return self._for_a_while(self.gates[host].open, host, SILENT_S * 1.5, look)
+
+    def pull_cable(self) -> str:
+        """A link that is down, in the node's own network."""
+        ((host, cable),) = self.cables.items()
+        if self.frozen:
+            return ""
+        cable.pull()
+        look = partial(self.eyes.expect_silent, host)
+        return self._for_a_while(cable.plug, host, SILENT_S * 1.5, look)
 
     def freeze_server(self) -> str:
         if self.frozen:
@@ -346,13 +408,14 @@ class Chaos:
         with contextlib.suppress(OSError):
             before = path.read_bytes()
             harm(path)
-            self.harmed.add(path)
             self.eyes.note_harm(path, before)
         return str(path.relative_to(self.smb.folder))
 
     def cancel(self) -> str:
         """One task, rarely: most are to end well."""
-        if self.dice.random() > 0.3:
+        if self.dice.random() > 0.3 and any(
+            deed.startswith("cancel") for deed in self.report.deeds
+        ):
             return ""
         task = self.dice.randrange(1, self.count + 1)
         with contextlib.suppress(errors.DriveError):
@@ -389,6 +452,7 @@ class Chaos:
             self.smb.start()
         for host in HOSTS:
             if self.lab[host].poll() is not None:
+                self._check_death(host)
                 self.lab[host].start()
         for job in self.others:
             self._insist(partial(_cancelled, job))
@@ -419,14 +483,14 @@ class Chaos:
         files = layout.project_files("trees")
         for number, (_, task) in sorted(job.tasks().items()):
             done = view.end_of(number)
+            if done is None and view.left_results(number):
+                done = view.ended[number]
             (run,) = task.runs
             folder = self.smb.folder / files.run(run.param_name, run.job_name)
             if view.stopped(number) and (done is None or done.outcome == "stopped"):
                 self.report.cancelled += 1
                 if folder.exists():
                     say(f"task {number} was stopped and has results")
-            elif done is None and self._end_was_harmed(number) and _whole(folder):
-                continue  # its node died before it could tell of the end a second time
             elif done is None or done.outcome != "done":
                 say(f"task {number} ended as {done.outcome if done else None}: {done and done.why}")
             elif not _whole(folder):
@@ -439,10 +503,6 @@ class Chaos:
         self.report.seen = self.eyes.seen
         self._judge_processes(say)
 
-    def _end_was_harmed(self, task: int) -> bool:
-        path = layout.job_files("trees", self.jobs[0].id).done_of(task)
-        return self.smb.folder / path in self.harmed
-
     def _judge_processes(self, say: Callable[[str], None]) -> None:
         for host in HOSTS:
             if self.lab[host].poll() is not None:
@@ -450,9 +510,24 @@ class Chaos:
             for line in _stumbles(self.lab[host].log):
                 say(f"the agent {host} stumbled: {line}")
         try:
-            wait_until(lambda: not self.lab.processes(), timeout=20, what="no process is left")
+            wait_until(lambda: not self._left(), timeout=30, interval=0.1)
         except AssertionError:
-            say(f"processes are left: {sorted(self.lab.processes())}")
+            say(f"processes are left: {self._left()}")
+
+    def _left(self) -> list[str]:
+        """Of attempts, cancelled or not, and of agents that were killed: whatever names this lab
+        and does not belong to an agent that lives."""
+        agents = [psutil.Process(self.lab[host].pid) for host in HOSTS]
+        family = {os.getpid(), *(agent.pid for agent in agents)}
+        attempts = self.lab.processes()
+        for agent in agents:
+            family |= {child.pid for child in agent.children(recursive=True)} - attempts
+        found = []
+        for process in psutil.process_iter(["pid", "cmdline"]):
+            named = any(str(self.lab.folder) in word for word in process.info["cmdline"] or [])
+            if process.pid in attempts or (named and process.pid not in family):
+                found.append(f"{process.pid} {' '.join(process.info['cmdline'] or [])[:200]}")
+        return found
 
 
 def _cancelled(job: Job) -> bool:
