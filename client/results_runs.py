@@ -201,6 +201,8 @@ def _sort_tasks(view: JobView, found: Found) -> None:
     found.known = {(r.param_name, r.job_name) for _, task in tasks.values() for r in task.runs}
     for number, (_, task) in sorted(tasks.items()):
         done = view.end_of(number)
+        if done is None and number in view.claims and view.left_results(number):
+            done = view.ended[number]  # somebody removed the record
         if done is None or done.outcome != "done":
             (found.failed if done else found.unfinished).extend(_notes(view, task, done))
             continue

@@ -55,9 +55,9 @@ def _to_retry(view: JobView, task: int, wanted: Sequence[int] | None) -> bool:
     if wanted is not None:
         return task in wanted
     done = view.end_of(task)
-    return (done is not None and done.outcome != "done") or (
-        done is None and task not in view.done and view.stopped(task)
-    )
+    if done is None:  # cancelled before it began, or its end cannot be read and left nothing
+        return task in view.done or view.stopped(task)
+    return done.outcome != "done"
 
 
 def _retry_on(

@@ -223,7 +223,7 @@ def finish(
                 )
             if won is None:
                 won = end(drive, job, done)
-            if not won:
+            if not won and not (brings and _is_spoilt(drive, job, done.task)):
                 _withdraw_loser(drive, job, done)
                 return False
             if settle(drive, job, task, done):
@@ -244,6 +244,16 @@ def _ended_by(drive: Drive, job: Job, done: Done) -> bool | None:
     except errors.Malformed:
         return False
     return None if found is None else found.nonce == done.nonce
+
+
+def _is_spoilt(drive: Drive, job: Job, task: int) -> bool:
+    """Whether a task has an end that nobody can read. Whose it was cannot be known any more, so
+    whole results count, whoever has them; and he who had published it tells of the end again."""
+    try:
+        read_done(drive, job, task)
+    except errors.Malformed:
+        return True
+    return False
 
 
 def _withdraw_loser(drive: Drive, job: Job, done: Done) -> None:
@@ -279,7 +289,10 @@ def roll_forward(drive: Drive, job: Job) -> list[int]:
         try:
             done = read_done(drive, job, task)
         except errors.Malformed:
-            continue  # one bad file must not keep the others from being completed
+            if drive.exists(files.stop()) or drive.exists(files.stop(task)):
+                continue
+            # Who won cannot be known any more. Results that are whole are better than none.
+            done = Done(task=task, attempt=attempt, outcome="done", host="", nonce="")
         if done is None:
             continue
         if done.attempt == attempt and done.outcome == "done" and done.moved:

@@ -182,6 +182,9 @@ def _one(
             return "lost", "its end is on the drive but cannot be read", "", 0
         return done.outcome, _how_it_ended(done), done.host, done.attempt
     held = holding(view, observer, number, now)
+    if held and held.state == "abandoned" and view.left_results(number):
+        done = view.ended[number]
+        return done.outcome, _how_it_ended(done), done.host, done.attempt
     if view.stopped(number):
         if held and held.state in ("held", "waiting"):
             # A beat may be older than the start: only the published end says that it is over.
@@ -203,7 +206,7 @@ def _one(
 
 def _how_it_ended(done: Done) -> str:
     if done.outcome == "done":
-        return f"finished on {done.host} after {done.seconds:.1f} s"
+        return done.why or f"finished on {done.host} after {done.seconds:.1f} s"
     return done.why or f"{done.outcome} on {done.host}"
 
 
@@ -305,6 +308,8 @@ def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterato
         held = holding(view, observer, task, now)
         if held is None or held.state in ("held", "waiting", "unclear"):
             continue
+        if held.state == "abandoned" and view.left_results(task):
+            continue
         claim = view.owner(task)
         failures = claim.failures if claim else ()
         if failed := view.failed.get((task, held.attempt)):
@@ -330,6 +335,8 @@ def abandoned_stops(
         if task not in view.done and view.stopped(task):
             held = holding(view, observer, task, now)
             if held is not None and held.state in ("abandoned", "handed over"):
+                if view.left_results(task):
+                    continue
                 yield task, held.attempt, f"cancelled; {held.why}"
 
 

@@ -17,7 +17,7 @@ from ludwig import codec, errors, job_records, layout, queue, records
 from ludwig.drive import Drive, Entry
 from ludwig.model import Claim, Done, Event, Job, Refusal
 
-__all__ = ["JobView"]
+__all__ = ["RECORD_LOST", "JobView"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,9 @@ _EVENTS_LIMIT = 64 << 20
 
 OTHER_BUCKETS = 8
 """Of how many buckets beside its own share's a node looks at the claims and ends at a time."""
+
+RECORD_LOST = "its results are in runs/; the record of its end was lost"
+"""Why of an end that is known by its results alone."""
 
 _CLAIMED = frozenset({"claimed", "started", "failed", "released"})
 
@@ -227,15 +230,53 @@ class JobView:
             return None
         if task not in self.ended:
             path = self._files.done_of(task)
+            found = None
             try:
                 found = queue.read_done(self._drive, self.job, task)
             except errors.Malformed as error:
                 self.problems[path] = error.reason
+            if found is not None:
+                self.ended[task] = found
+            elif not self.left_results(task):
                 return None
-            if found is None:
-                return None
-            self.ended[task] = found
         return self.ended[task]
+
+    def left_results(self, task: int) -> bool:
+        """Whether a task ended well though nobody has told so, or nobody can read it any more.
+
+        Only whoever had published the end moved results to `runs/`: they outlive every record of
+        it. Scripts, which may write there before they have ended, prove nothing.
+        """
+        if self.job.contract != "function":
+            return False
+        files = layout.project_files(self.job.project)
+        runs = self.tasks[task][1].runs
+        if not all(self._drive.exists(files.run(r.param_name, r.job_name)) for r in runs):
+            return False
+        path = self._files.done_of(task)
+        found = None
+        try:  # it may have ended since we looked
+            found = queue.read_done(self._drive, self.job, task)
+        except errors.Malformed as error:
+            self.problems[path] = error.reason
+        else:
+            if found is None:
+                self.problems[path] = "somebody removed it, and no event tells of that end"
+        self.ended[task] = found or self._end_without_record(task)
+        self.note_end(task)
+        return True
+
+    def _end_without_record(self, task: int) -> Done:
+        claim = self.owner(task)
+        return Done(
+            task=task,
+            attempt=self.claims.get(task, 0),
+            outcome="done",
+            host=claim.host if claim else "",
+            nonce="",
+            why=RECORD_LOST,
+            moved=False,  # there is no list of its files: whoever wants them looks
+        )
 
     def owner(self, task: int) -> Claim | None:
         """Who holds the latest attempt. None when the claim does not say (yet)."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -27,11 +28,12 @@ from ludwig.client.job import Job
 from ludwig.client.lab import Lab as ClientLab
 from ludwig.client.submit import Submission, submit
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
+from tests.cable import Cable, Forbidden
 from tests.chaos_eyes import Eyes
 from tests.chaos_judge import Report, judge
 from tests.gate import Gate
 from tests.harness import SftpServer, SmbServer, SshHome, program, wait_until
-from tests.lab import Lab
+from tests.lab import Lab, toml
 
 __all__ = ["Chaos"]
 
@@ -68,16 +70,22 @@ class Chaos:
         self.others: list[Job] = []
         self.filler = Path()
         self.died: dict[str, float] = {}
-        self.harmed: set[Path] = set()
+        self.cables: dict[str, Cable] = {}
+        self.began = time.monotonic()
 
     # --- the lab ---------------------------------------------------------------------------------
 
     def build(self) -> None:
         share = self.folder / "share"
         share.mkdir(parents=True)
+        near = ""
         if os.geteuid() == 0:
             self._small_disk(share)
-        self.smb = self.stack.enter_context(SmbServer(folder=share / "drive"))
+            near = self._lay_cable(HOSTS[3])
+        interfaces = {"interfaces": f"127.0.0.1/8 {near}"}
+        self.smb = self.stack.enter_context(
+            SmbServer(folder=share / "drive", global_settings=interfaces)
+        )
         self.filler = share / "drive" / "filler"
         home = SshHome(self.folder / "ssh")
         os.environ["HOME"] = str(home.home)
@@ -88,6 +96,9 @@ class Chaos:
         )
         for host in HOSTS:
             url = self.smb.url.replace(f":{self.smb.port}/", f":{self.gates[host].port}/")
+            if cable := self.cables.get(host):
+                url = self.smb.url.replace("127.0.0.1", cable.near)
+                self.lab[host].wrap(*cable.node)
             self.lab[host].configure(
                 inbox=str(self.sftp[host].inbox), slots=2, drive={"url": url}, grace_s=0.5
             )
@@ -100,8 +111,28 @@ class Chaos:
             ),
             self.lab.drive,
         )
-        self.eyes = Eyes(self.client, self.smb.folder, self.report.problems.append)
+        self.eyes = Eyes(self.smb.folder, self._environment(), self.report.problems.append)
         self.lab.start()
+
+    def _environment(self) -> dict[str, str]:
+        """What a person's terminal has, for the command `ludwig`."""
+        lines = ["[drive]"]
+        lines += [f"{key} = {toml(value)}" for key, value in self.lab.drive_settings.items()]
+        for host in HOSTS:
+            lines += [f"[nodes.{host}]", f'address = "{host}"']
+        config = self.folder / "ludwig.toml"
+        config.write_text("\n".join(lines) + "\n")
+        mine = {"LUDWIG_CONFIG": str(config), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        return {**os.environ, **self.lab.env, **mine}
+
+    def _lay_cable(self, host: str) -> str:
+        """That node is on a network of its own. The near end's address, for the server."""
+        try:
+            self.cables[host] = self.stack.enter_context(Cable())
+        except Forbidden as error:
+            self._write(f"no cable for {host}: {error}")
+            return ""
+        return f"{self.cables[host].near}/30"
 
     def _small_disk(self, share: Path) -> None:
         """A file system of its own, so that it can be filled."""
@@ -156,25 +187,36 @@ class Chaos:
                 if not deck:  # every deed comes once before one comes again
                     deck = list(self._deeds().items())
                     self.dice.shuffle(deck)
-                name, deed = deck.pop()
-                said = deed()
-                if said:
-                    self.report.deeds.append(f"{name} {said}")
+                self._do(*deck.pop())
                 self._pause(self.dice.uniform(0.1, 0.7))
+            for name, deed in deck:  # the job may be over before every deed has come once
+                if not any(done.split()[0] == name for done in self.report.deeds):
+                    self._do(name, deed)
             self.heal()
             judge(
                 self.report,
                 self.lab,
                 self.smb.folder,
                 jobs=[*self.jobs, *self.others],
-                harmed=self.harmed,
                 eyes=self.eyes,
             )
         finally:
             self.report.seconds = time.monotonic() - started
             self.heal_frozen()
+            if self.report.problems and self.smb.folder.exists():
+                shutil.copytree(self.smb.folder, self.folder / "drive-kept", dirs_exist_ok=True)
             self.stack.close()
         return self.report
+
+    def _do(self, name: str, deed: Callable[[], str]) -> None:
+        if said := deed():
+            self.report.deeds.append(f"{name} {said}")
+            self._write(self.report.deeds[-1])
+
+    def _write(self, line: str) -> None:
+        """Into a diary beside the logs of the agents: to find out what a failure came from."""
+        with (self.folder / "deeds.log").open("a") as file:
+            file.write(f"{time.monotonic() - self.began:7.2f} {time.strftime('%T')} {line}\n")
 
     def _deeds(self) -> dict[str, Callable[[], str]]:
         deeds = {
@@ -194,6 +236,8 @@ class Chaos:
         }
         if os.geteuid() == 0:
             deeds["fill"] = self.fill
+        if self.cables:
+            deeds["link-down"] = self.pull_cable
         return deeds
 
     def _pause(self, seconds: float) -> None:
@@ -227,10 +271,16 @@ class Chaos:
         if not dead:
             return ""
         host = self.dice.choice(dead)
-        if time.monotonic() - self.died[host] > SILENT_S:
+        self._check_death(host)
+        if time.monotonic() - self.died.get(host, 0.0) > SILENT_S:
             self.eyes.expect_silent(host)
         self.lab[host].start()
         return host
+
+    def _check_death(self, host: str) -> None:
+        """Agents die by our hand only."""
+        if (status := self.lab[host].poll()) != -signal.SIGKILL:
+            self.report.problems.append(f"the agent {host} ended by itself with {status}")
 
     def kill_job(self) -> str:
         found = sorted(self.lab.processes() - {os.getpid()})
@@ -260,10 +310,19 @@ class Chaos:
     def cut_off(self) -> str:
         if self.frozen:
             return ""
-        host = self.dice.choice(HOSTS)
+        host = self.dice.choice([host for host in HOSTS if host not in self.cables])
         self.gates[host].shut()
         look = partial(self.eyes.expect_silent, host)
         return self._for_a_while(self.gates[host].open, host, SILENT_S * 1.5, look)
+
+    def pull_cable(self) -> str:
+        """A link that is down, in the node's own network."""
+        ((host, cable),) = self.cables.items()
+        if self.frozen:
+            return ""
+        cable.pull()
+        look = partial(self.eyes.expect_silent, host)
+        return self._for_a_while(cable.plug, host, SILENT_S * 1.5, look)
 
     def freeze_server(self) -> str:
         if self.frozen:
@@ -325,13 +384,14 @@ class Chaos:
         with contextlib.suppress(OSError):
             before = path.read_bytes()
             harm(path)
-            self.harmed.add(path)
             self.eyes.note_harm(path, before)
         return str(path.relative_to(self.smb.folder))
 
     def cancel(self) -> str:
         """One task, rarely: most are to end well."""
-        if self.dice.random() > 0.3:
+        if self.dice.random() > 0.3 and any(
+            deed.startswith("cancel") for deed in self.report.deeds
+        ):
             return ""
         task = self.dice.randrange(1, self.count + 1)
         with contextlib.suppress(errors.DriveError):
@@ -368,6 +428,7 @@ class Chaos:
             self.smb.start()
         for host in HOSTS:
             if self.lab[host].poll() is not None:
+                self._check_death(host)
                 self.lab[host].start()
         for job in self.others:
             self._insist(partial(_cancelled, job))

@@ -1,40 +1,62 @@
 """Whether a user can see what the adversary did, and why: in what `ludwig status` and `nodes` say.
 
+Every look is a new process of the real command, as a person in a terminal would start it.
+
 Logs are not judged: they are the user's own words, and `ludwig logs` shows them as they are. Nor
 are heartbeats: the next one takes the place of one that was harmed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ludwig import codec, errors, layout
 from ludwig.client.job import Job
-from ludwig.client.lab import Lab
-from ludwig.client.lookout import Lookout
 from ludwig.model import Claim, Done, Event
 from tests.harness import wait_until
 
 __all__ = ["Eyes"]
 
 JUDGED = ("claims", "events", "done")
-GIVE_UP_S = 10.0
+GIVE_UP_S = 30.0
+COMMAND_S = 120.0
 
 
 @dataclass
 class Eyes:
     """Looks afresh every time, as a command does. What cannot be seen is handed to `say`."""
 
-    lab: Lab
     root: Path
+    environment: Mapping[str, str]
+    """In which the command `ludwig` finds the lab."""
     say: Callable[[str], None]
     harmed: dict[str, bytes] = field(default_factory=dict)
     """path → what was in it before it was first harmed."""
     seen: int = 0
     """How many things were looked for and found."""
+
+    def run(self, *words: str) -> str:
+        """What the command prints. It may fail as commands do when the drive is away, no worse."""
+        command = [str(Path(sys.executable).with_name("ludwig")), *words]
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=COMMAND_S
+        )
+        if "Traceback" in done.stderr or done.returncode not in (0, 1):
+            self.say(f"`ludwig {' '.join(words)}` ended with {done.returncode}: {done.stderr}")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def status(self, job: Job) -> dict[str, Any]:
+        shown = json.loads(self.run("status", "-p", job.project, str(job.id), "--json"))
+        (found,) = shown["jobs"]
+        assert isinstance(found, dict)
+        return found
 
     # --- while it happens ------------------------------------------------------------------------
 
@@ -42,7 +64,7 @@ class Eyes:
         """For a node that has been dead or cut off for longer than it may be silent."""
 
         def shown() -> bool:
-            rows = [node.as_json() for node in Lookout(self.lab).nodes()]
+            rows = json.loads(self.run("nodes", "--json"))
             (row,) = (row for row in rows if row["host"] == host)
             assert row["state"] == "silent" and row["why"], row
             return True
@@ -51,22 +73,17 @@ class Eyes:
 
     def expect_full(self, job: Job) -> None:
         def shown() -> bool:
-            status = Job(self.lab, job.project, job.id).status()
-            text = str(status.as_json()["problems"])
-            assert "the drive is full" in text or status.finished, text
+            status = self.status(job)
+            text = str(status["problems"])
+            over = not status["counts"]["running"] and not status["counts"]["queued"]
+            assert "the drive is full" in text or over, text
             return True
 
         self._expect(shown, "the drive is full")
 
     def _expect(self, shown: Callable[[], bool], what: str) -> None:
-        def looked() -> bool:
-            try:
-                return shown()
-            except errors.DriveError as error:
-                raise AssertionError(str(error)) from error
-
         try:
-            wait_until(looked, timeout=GIVE_UP_S, interval=0.1)
+            wait_until(shown, timeout=GIVE_UP_S, interval=0.1)
             self.seen += 1
         except AssertionError as error:
             self.say(f"nobody could see that {what}: {error}")
@@ -78,7 +95,7 @@ class Eyes:
 
     def judge(self, job: Job) -> None:
         """Every retry, every cancelled task and every harmed file of a job has a reason to read."""
-        shown = Job(self.lab, job.project, job.id).status().as_json()
+        shown = wait_until(lambda: self.status(job), timeout=GIVE_UP_S, what="`ludwig status`")
         folder = self.root / layout.job_files(job.project, job.id).folder
         tries = _tries(folder)
         for row in shown["tasks"]:
@@ -94,25 +111,24 @@ class Eyes:
 
     def _must_show(self, path: str) -> bool:
         """Unless it is whole again, or everything that told of it was harmed as well."""
-        kind, now = Path(path).parent.name, _content(self.root / path)
+        project, _, _, number, kind = Path(path).parts[:5]
+        files, now = layout.job_files(project, int(number)), _content(self.root / path)
         if kind not in JUDGED:
             return False
         if kind == "events":
-            claims = self.root / Path(path).parents[1] / "claims"
-            names = {layout.attempt_name(*one) for one in _told(self.harmed[path])}
-            now_told = {layout.attempt_name(*one) for one in _told(now or b"")}
-            return any(_reads(Claim, _content(claims / name)) for name in names - now_told)
+            untold = _told(self.harmed[path]) - _told(now or b"")
+            return any(_reads(Claim, _content(self.root / files.claim_of(*one))) for one in untold)
         if now is not None:
             return not _reads(Claim if kind == "claims" else Done, now)
         attempt = layout.parse_attempt(Path(path).name) if kind == "claims" else None
-        events = (self.root / Path(path).parents[1] / "events").glob("*.jsonl")
+        events = (self.root / files.events).glob("*.jsonl")
         return attempt is None or any(attempt in _told(file.read_bytes()) for file in events)
 
 
 def _tries(folder: Path) -> dict[int, int]:
     """task → how many attempts there were, by the claims that are left."""
     found: dict[int, int] = {}
-    for path in (folder / "claims").iterdir():
+    for path in (folder / "claims").glob("*/*"):
         task, attempt = layout.parse_attempt(path.name) or (0, 0)
         found[task] = max(attempt, found.get(task, 0))
     return found

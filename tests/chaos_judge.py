@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from ludwig import job_records, layout
 from ludwig.client.job import Job
@@ -49,18 +52,17 @@ def judge(
     drive: Path,
     *,
     jobs: Sequence[Job],
-    harmed: Collection[Path],
     eyes: Eyes,
 ) -> None:
     """Fill in a report. `drive` is where the file server keeps its files; the first job counts."""
-    _judge_tasks(report, lab, drive, jobs[0], harmed)
+    _judge_tasks(report, lab, drive, jobs[0])
     for job in jobs:
         eyes.judge(job)
     report.seen = eyes.seen
     report.problems += _of_agents(lab)
 
 
-def _judge_tasks(report: Report, lab: Lab, drive: Path, job: Job, harmed: Collection[Path]) -> None:
+def _judge_tasks(report: Report, lab: Lab, drive: Path, job: Job) -> None:
     say = report.problems.append
     record = job_records.read_job(lab.drive, job.project, job.id)
     view = JobView(lab.drive, record)
@@ -70,15 +72,14 @@ def _judge_tasks(report: Report, lab: Lab, drive: Path, job: Job, harmed: Collec
     files = layout.project_files(job.project)
     for number, (_, task) in sorted(view.tasks.items()):
         done = view.end_of(number)
+        if done is None and view.left_results(number):
+            done = view.ended[number]
         (run,) = task.runs
         folder = drive / files.run(run.param_name, run.job_name)
-        end = drive / layout.job_files(job.project, job.id).done_of(number)
         if view.stopped(number) and (done is None or done.outcome == "stopped"):
             report.cancelled += 1
             if folder.exists():
                 say(f"task {number} was stopped and has results")
-        elif done is None and end in harmed and _whole(folder):
-            continue  # its node died before it could tell of the end a second time
         elif done is None or done.outcome != "done":
             say(f"task {number} ended as {done.outcome if done else None}: {done and done.why}")
         elif not _whole(folder):
@@ -95,9 +96,25 @@ def _of_agents(lab: Lab) -> Iterator[str]:
         for line in _stumbles(agent.log):
             yield f"the agent {host} stumbled: {line}"
     try:
-        wait_until(lambda: not lab.processes(), timeout=20, what="no process is left")
+        wait_until(lambda: not _left(lab), timeout=30, interval=0.1)
     except AssertionError:
-        yield f"processes are left: {sorted(lab.processes())}"
+        yield f"processes are left: {_left(lab)}"
+
+
+def _left(lab: Lab) -> list[str]:
+    """Of attempts, cancelled or not, and of agents that were killed: whatever names this lab and
+    does not belong to an agent that lives."""
+    agents = [psutil.Process(agent.pid) for agent in lab.agents.values()]
+    family = {os.getpid(), *(agent.pid for agent in agents)}
+    attempts = lab.processes()
+    for agent in agents:
+        family |= {child.pid for child in agent.children(recursive=True)} - attempts
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        named = any(str(lab.folder) in word for word in process.info["cmdline"] or [])
+        if process.pid in attempts or (named and process.pid not in family):
+            found.append(f"{process.pid} {' '.join(process.info['cmdline'] or [])[:200]}")
+    return found
 
 
 def _whole(folder: Path) -> bool:

@@ -149,7 +149,7 @@ def test_a_bad_end_is_an_end(drive: FolderDrive, job: Job, kind: str) -> None:
     assert 1 not in claimable(view, "hoff")
 
 
-def test_one_bad_end_does_not_keep_others_from_being_completed(
+def test_whole_results_are_brought_to_their_place_also_when_their_end_cannot_be_read(
     drive: FolderDrive, job: Job, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
@@ -163,7 +163,11 @@ def test_one_bad_end_does_not_keep_others_from_being_completed(
     good = Done(task=2, attempt=1, outcome="done", host="hoff", nonce="12345678", files=files)
     assert queue.end(drive, job, good)
     put(drive, layout.job_files("trees", job.job).done_of(1), "truncated")
-    assert queue.roll_forward(drive, job) == [2]
+    assert queue.roll_forward(drive, job) == [1, 2]
+    view, observer = look_at_everything(drive, job)
+    rows = states.task_states(view, observer, 0.0)
+    assert {rows[0].state, rows[1].state} == {"done"}
+    assert "the record of its end was lost" in rows[0].why
 
 
 @pytest.mark.parametrize("kind", KINDS)
