@@ -85,6 +85,8 @@ class OpenJob:
     """After an error that concerns this job alone: the others need not wait for it."""
     gone: bool = False
     """Somebody has removed the job from the drive."""
+    params_seen: set[str] = field(default_factory=set)
+    """Configurations whose parameters are known to be in `runs/`. The publisher's."""
 
     def __post_init__(self) -> None:
         self.tasks = self.view.tasks
