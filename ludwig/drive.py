@@ -120,7 +120,7 @@ class Drive(Protocol):
         """Make one folder. Of racing callers one succeeds; the others get `Exists`."""
 
     def make_folders(self, *paths: str) -> None:
-        """Make folders in this order, and what is missing above them. No error if they are there."""
+        """Make folders, in this order, and what is missing above. No error if they are there."""
 
     def move(self, source: str, target: str) -> None:
         """Rename a folder. `Exists` if the target is there, `NotFound` if the source is not.
