@@ -41,8 +41,7 @@ class Appetite:
         waiting, running = self._alike(opened)
         if len(waiting) < self._machine.room(opened.job.gpus):
             return True
-        # Ahead of time only for slots that our own tasks will free: others' we know nothing about.
-        ahead = min(len(running), self._machine.slots(opened.job.gpus))
+        ahead = self._ahead(opened, running)
         if lost:
             return ahead > 0 and len(waiting) <= ahead
         if self._machine.suspects(opened.key):  # what died here was perhaps only the beginning
@@ -51,26 +50,30 @@ class Appetite:
         level = max(ahead, ahead * self._depth(opened, running) // 2)
         return len(waiting) < level and self._spare(opened) > 0
 
-    def early(self, opened: OpenJob) -> int:
-        """How many to claim beyond the one that is wanted. Only of very short tasks of our own
-        share, and only of what is plentiful."""
+    def how_many(self, opened: OpenJob) -> int:
+        """How many to claim at a time. More than one only of very short tasks of our own share, and
+        only of what is plentiful."""
         if self._machine.suspects(opened.key) or opened.shares.of(self._host).exhausted():
-            return 0
+            return 1
         waiting, running = self._alike(opened)
-        ahead = min(len(running), self._machine.slots(opened.job.gpus))
         depth = self._depth(opened, running)
-        room = ahead * depth - len(waiting) if depth > 1 else 1
-        return max(0, min(room, self._spare(opened)) - 1)
+        most = self._ahead(opened, running) * depth - len(waiting)
+        return max(1, min(most, self._spare(opened))) if depth > 1 else 1
 
-    def was_too_early(self, held: Held, running: Sequence[Held], now: float) -> bool:
+    def has_enough(self, opened: OpenJob) -> bool:
+        """Whether as much waits as can start soon, however long what runs may take."""
+        waiting, running = self._alike(opened)
+        room = self._machine.room(opened.job.gpus)
+        return len(waiting) >= max(room, self._ahead(opened, running))
+
+    def was_too_early(self, held: Held, now: float) -> bool:
         """Whether an attempt that was claimed early had better be left to another node."""
-        return (
-            held.early
-            and bool(running)
-            and now - held.claimed_at > TOO_EARLY_S
-            and self._depth(held.open_job, running) == 1
-            and len(held.open_job.job.chunks) > 1
-        )
+        opened = held.open_job
+        if not held.early or now - held.claimed_at <= TOO_EARLY_S or len(opened.job.chunks) < 2:
+            return False
+        waiting, running = self._alike(opened)
+        ahead = self._ahead(opened, running)
+        return ahead > 0 and held in waiting[ahead:] and self._depth(opened, running) == 1
 
     def _alike(self, opened: OpenJob) -> tuple[list[Held], list[Held]]:
         """What waits, and what runs, on the kind of slot that the job wants."""
@@ -79,6 +82,11 @@ class Appetite:
         held = self._bench.of(lambda h: needs(h.open_job.job.gpus) == wanted)
         waiting = [h for h in held if h.phase == "waiting"]
         return waiting, [h for h in held if h.phase == "running"]
+
+    def _ahead(self, opened: OpenJob, running: Sequence[Held]) -> int:
+        """For how many slots one may wait: those that our own tasks will free. Of others' we know
+        nothing."""
+        return min(len(running), self._machine.slots(opened.job.gpus))
 
     def _depth(self, opened: OpenJob, running: Sequence[Held]) -> int:
         """How many attempts may wait for each slot, as far as one can tell how long they wait."""

@@ -8,7 +8,6 @@ the drive.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import random
 import secrets
@@ -78,13 +77,13 @@ class Claims:
         Of a job with very short tasks, some more: so the looks that follow are for all of them.
         """
         with self.lock:
-            early = self.appetite.early(opened)
-            unclaimed = self._unclaimed(opened)
-            if not any(self._claim(opened, opened.tasks[task][1], 1) for task in unclaimed):
-                return False
-            for task in itertools.islice(unclaimed, early):
-                self._claim(opened, opened.tasks[task][1], 1, early=True)
-            return True
+            claimed, wanted = 0, self.appetite.how_many(opened)
+            for task in self._unclaimed(opened):
+                early = self.appetite.has_enough(opened)
+                claimed += self._claim(opened, opened.tasks[task][1], 1, early=early)
+                if claimed >= wanted:
+                    break
+            return claimed > 0
 
     def _unclaimed(self, opened: OpenJob) -> Iterator[int]:
         """Home first; then, having looked, from the back of one who has much left."""

@@ -188,7 +188,7 @@ class Foreman:
                 opened.key, self._claims.appetite.others_fine(opened)
             ):
                 self._endings.give_back(held, self._machine.suspicion()[1])
-            elif self._claims.appetite.was_too_early(held, running, now):
+            elif self._claims.appetite.was_too_early(held, now):
                 self._endings.give_back(held, "claimed early, and what runs here takes longer")
             elif (
                 not running
