@@ -111,8 +111,8 @@ class Drive(Protocol):
     def mkdir(self, path: str) -> None:
         """Make one folder. Of racing callers one succeeds; the others get `Exists`."""
 
-    def make_folders(self, path: str) -> None:
-        """Make a folder and what is missing above it. No error if it is there."""
+    def make_folders(self, *paths: str) -> None:
+        """Make folders, in this order, and what is missing above. No error if they are there."""
 
     def move(self, source: str, target: str) -> None:
         """Rename a folder. `Exists` if the target is there, `NotFound` if the source is not.

@@ -106,16 +106,23 @@ def _upload(
     params: Mapping[str, Mapping[str, object]],
     files: Sequence[Sequence[File]],
     fresh: bool = False,
+    seen: set[str] | None = None,
 ) -> None:
     """A staged folder is whole or not there: once the task has ended, anybody may move it.
 
-    `fresh`: nothing was staged before, so there is no need to look.
+    `fresh`: nothing was staged before, so there is no need to look. `seen`: see `finish`.
     """
     staging = layout.job_files(job.project, job.job)
+    seen = seen if fresh and seen is not None else set()
     for index, (run, folder) in enumerate(zip(task.runs, folders, strict=True)):
-        ensure_param(drive, job.project, run.param_name, params[run.param_name])
+        if run.param_name not in seen:
+            ensure_param(drive, job.project, run.param_name, params[run.param_name])
+            seen.add(run.param_name)
         staged = staging.staged_run(task.task, attempt, index)
         if not fresh and drive.exists(staged):
+            continue
+        if not files[index]:  # whole as soon as it is there
+            drive.make_folders(staging.staging_of(task.task, attempt), staged)
             continue
         arriving = staging.arriving_run(task.task, attempt, index)
         drive.upload(folder, arriving, files=[file.path for file in files[index]])
@@ -197,12 +204,15 @@ def finish(
     folders: Sequence[Path],
     params: Mapping[str, Mapping[str, object]],
     fresh: bool = False,
+    seen: set[str] | None = None,
 ) -> bool:
     """End a task whose results lie in local folders. True if this attempt is the one that counts.
 
     The manifest in `done` must be that of the folders (see `manifest`). May be repeated, with the
     very same record. `fresh`: it is the first attempt at the task and the first call, so that most
     likely nobody has ended it. Should somebody have, that shows all the same, a little later.
+    `seen` remembers between calls whose parameters are in `runs/`: these are not looked for again
+    unless a run cannot be moved there.
     """
     brings = done.outcome == "done" and done.moved
     for turn in range(FINISH_TRIES):
@@ -220,6 +230,7 @@ def finish(
                     params=params,
                     files=done.files,
                     fresh=first,
+                    seen=seen,
                 )
             if won is None:
                 won = end(drive, job, done)

@@ -116,8 +116,9 @@ class HookedDrive(Drive):
     def mkdir(self, path: str) -> None:
         self._call("mkdir", path, lambda: self.inner.mkdir(path))
 
-    def make_folders(self, path: str) -> None:
-        self._call("make_folders", path, lambda: self.inner.make_folders(path))
+    def make_folders(self, *paths: str) -> None:
+        for path in paths:  # one may be made, and the next not
+            self._call("make_folders", path, lambda p=path: self.inner.make_folders(p))  # type: ignore[misc]
 
     def move(self, source: str, target: str) -> None:
         self._call("move", source, lambda: self.inner.move(source, target))

@@ -1,8 +1,9 @@
 """Which attempts this node claims: its own chunk first, then others', then what others left.
 
-Decides with `ludwig.shares`, `ludwig.states` and `looks.py`; owns what is known of other nodes.
-Called by the foreman's thread, and by the publisher's for the next attempt at what failed; one lock
-keeps them apart, and nobody else may wait for it: it is held during calls to the drive.
+Decides with `ludwig.shares`, `ludwig.states`, `appetite.py` (how many) and `looks.py`; owns what is
+known of other nodes. Called by the foreman's thread, and by the publisher's for the next attempt at
+what failed; one lock keeps them apart, and nobody else may wait for it: it is held during calls to
+the drive.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ludwig.model import Claim, Event, Failure, Task
 from ludwig.nodes import Observer
 from ludwig.shares import Share
 from ludwig.worker import looks
+from ludwig.worker.appetite import Appetite
 from ludwig.worker.bench import Bench
 from ludwig.worker.endings import Endings
 from ludwig.worker.held import OpenJob
@@ -65,88 +67,23 @@ class Claims:
         self._beat_counter = beat_counter
         self.lock = threading.RLock()
         self.observer = Observer(drive, silent_s=config.drive.node_silent_s)
-
-    # --- how much ------------------------------------------------------------------------------
-
-    def wants_more(self, opened: OpenJob, *, lost: bool = False) -> bool:
-        """Whether one more task of the job could start now, or soon when there is plenty.
-
-        What others `lost` was begun long ago: it need not wait until nothing new is left.
-        """
-        if not self._machine.may_claim(opened.key, self.others_fine(opened)):
-            return False
-        wanted = opened.job.gpus
-        waiting = running = 0
-        for held in self._bench.all():
-            if self._machine.needs(held.open_job.job.gpus) == self._machine.needs(wanted):
-                waiting += held.phase == "waiting"
-                running += held.phase == "running"
-        if waiting < self._machine.room(wanted):
-            return True
-        # Ahead of time only for slots that our own tasks will free: others' we know nothing about.
-        ahead = min(running, self._machine.slots(wanted))
-        if lost:
-            return ahead > 0 and waiting <= ahead
-        if self._machine.suspects(opened.key):  # what died here was perhaps only the beginning
-            return False
-        return waiting < ahead and self._plentiful(opened)
-
-    def is_owed_a_turn(self, opened: OpenJob) -> bool:
-        """Whether the job has nothing here, though it could once some of what we run has ended."""
-        return (
-            not self._bench.of_job(opened)
-            and self._machine.fits_alone(opened.job.gpus)
-            and self._machine.may_claim(opened.key, self.others_fine(opened))
-            and self._has_some_for_us(opened)
-        )
-
-    def _has_some_for_us(self, opened: OpenJob) -> bool:
-        """Keeping one GPU idle until another is free too is for one node only: the task's home."""
-        if self._machine.needs(opened.job.gpus) < 2:
-            tasks = opened.shares.claimable(self._host, balance=opened.job.balance)
-            return next(tasks, None) is not None
-        if not opened.shares.of(self._host).exhausted():
-            return True
-        now = time.monotonic()
-        return any(True for _ in states.left_over(opened.view, self.observer, self._host, now))
-
-    def _plentiful(self, opened: OpenJob) -> bool:
-        """Whether so much is left that a claim made early takes nothing from anybody.
-
-        Counts only the share that is being worked on, since of the others little is known. While
-        nobody else takes from it, all of it is ours to do.
-        """
-        shares, mine = opened.shares, self._machine.slots(opened.job.gpus)
-        share = shares.of(self._host)
-        if share.exhausted():
-            share = shares.of(opened.helping)
-        elif not share.helped():
-            return share.left() > 2 * mine
-        return share.left() > 2 * max(mine, self._slots_of_all(opened, mine))
-
-    def _slots_of_all(self, opened: OpenJob, mine: int) -> int:
-        """Of a node whose heartbeat was not read, nothing better is known than our own number."""
-        beats = (self.observer.beat(host) for host in opened.job.chunks)
-        return sum(max(1, b.slots.gpus or b.slots.cpus) if b else max(1, mine) for b in beats)
-
-    def others_fine(self, opened: OpenJob) -> bool:
-        """Whether some other node has not set the job aside: else the job itself is at fault."""
-        now = time.monotonic()
-        for host in opened.job.chunks:
-            if host != self._host and not self.observer.silent(host, now):
-                beat = self.observer.beat(host)
-                if beat is not None and opened.key not in beat.set_aside:
-                    return True
-        return False
+        self.appetite = Appetite(self._host, machine=machine, bench=bench, observer=self.observer)
 
     # --- what nobody has claimed ---------------------------------------------------------------
 
     def claim_next(self, opened: OpenJob) -> bool:
-        """Claim one task of a job that nobody has claimed yet. False when there is none."""
+        """Claim a task of a job that nobody has claimed yet. False when there is none.
+
+        Of a job with very short tasks, some more: so the looks that follow are for all of them.
+        """
         with self.lock:
-            return any(
-                self._claim(opened, opened.tasks[task][1], 1) for task in self._unclaimed(opened)
-            )
+            claimed, wanted = 0, self.appetite.how_many(opened)
+            for task in self._unclaimed(opened):
+                early = self.appetite.has_enough(opened)
+                claimed += self._claim(opened, opened.tasks[task][1], 1, early=early)
+                if claimed >= wanted:
+                    break
+            return claimed > 0
 
     def _unclaimed(self, opened: OpenJob) -> Iterator[int]:
         """Home first; then, having looked, from the back of one who has much left."""
@@ -201,6 +138,7 @@ class Claims:
         *,
         why: str = "",
         failures: tuple[Failure, ...] = (),
+        early: bool = False,
     ) -> bool:
         """Claim one attempt; on success it is on the bench, and prepared a little later."""
         quarantined, _, set_aside = self._machine.suspicion()
@@ -218,6 +156,7 @@ class Claims:
             if not won:
                 return False
             held = self._preparer.take_in(opened, task, attempt, claim)
+            held.early = early
             held.trial = quarantined or opened.key in set_aside
             self._bench.add(held)
         self._events.note(opened, Event(what="claimed", task=task.task, attempt=attempt, why=why))
@@ -309,8 +248,10 @@ class Claims:
             return True
         if self._machine.suspects(opened.key):
             return since >= looks.look_s(silent_s)
-        room = self.wants_more(opened) or not self._bench.all()
-        if self._silent(opened, now) - opened.silent and self.wants_more(opened, lost=True):
+        room = self.appetite.wants_more(opened) or not self._bench.all()
+        if self._silent(opened, now) - opened.silent and self.appetite.wants_more(
+            opened, lost=True
+        ):
             # Enough that somebody finds what they left: not all nodes of a large lab at once.
             return random.random() < looks.chance(nodes)  # noqa: S311
         return since >= looks.whole_s(silent_s, nodes, room=room) * opened.patience
@@ -383,7 +324,7 @@ class Claims:
             if not self._others_serve(opened, now):
                 why = failures[-1].why
                 self._endings.end(opened, task, retake.attempt - 1, "failed", why, failures)
-        elif not self._machine.closed() and self.wants_more(opened, lost=True):
+        elif not self._machine.closed() and self.appetite.wants_more(opened, lost=True):
             home = opened.tasks.home(task)
             if home is not None and self._can_read(opened, home):
                 spec = opened.tasks[task][1]

@@ -90,6 +90,7 @@ class Floor:
 
     def _ended(self, held: Held, ending: runner.Exit, now: float) -> None:
         held.exit = ending
+        held.open_job.ended_after(now - held.started_at)
         self._machine.release(held.name, now, held.pids)
         if held.assignment is not None and held.assignment.gpus:
             self._on_gpu_freed()

@@ -122,7 +122,7 @@ class Foreman:
 
     def _pause(self) -> float:
         """Without jobs only the inbox matters, and that wakes us: an idle node asks for nothing."""
-        if self._doorman.expects_more:
+        if self._doorman.expects_more or any(held.early for held in self._bench.waiting()):
             return 0.5
         return min(
             (self._claims.glance_s(job) for job in self._doorman.open_jobs()), default=IDLE_S
@@ -185,9 +185,11 @@ class Foreman:
             if closed:
                 self._endings.give_back(held, closed)
             elif not held.trial and not self._machine.may_claim(
-                opened.key, self._claims.others_fine(opened)
+                opened.key, self._claims.appetite.others_fine(opened)
             ):
                 self._endings.give_back(held, self._machine.suspicion()[1])
+            elif self._claims.appetite.was_too_early(held, now):
+                self._endings.give_back(held, "claimed early, and what runs here takes longer")
             elif (
                 not running
                 and now - held.claimed_at > STUCK_S
@@ -218,9 +220,9 @@ class Foreman:
             on_gpus = self._machine.needs(opened.job.gpus) > 0
             if opened.refreshed == NEVER or opened.key in exhausted or on_gpus in kept:
                 continue
-            if self._claims.wants_more(opened):
+            if self._claims.appetite.wants_more(opened):
                 return opened
-            if self._claims.is_owed_a_turn(opened):
+            if self._claims.appetite.is_owed_a_turn(opened):
                 kept.add(on_gpus)
         return None
 

@@ -85,6 +85,10 @@ class OpenJob:
     """After an error that concerns this job alone: the others need not wait for it."""
     gone: bool = False
     """Somebody has removed the job from the drive."""
+    pace: float = 1.0
+    """How many seconds an attempt takes here: a maximum that fades. The loop's to change."""
+    params_seen: set[str] = field(default_factory=set)
+    """Configurations whose parameters are known to be in `runs/`. The publisher's."""
 
     def __post_init__(self) -> None:
         self.tasks = self.view.tasks
@@ -93,6 +97,10 @@ class OpenJob:
     @property
     def key(self) -> str:
         return f"{self.job.project}/{self.job.job}"
+
+    def ended_after(self, seconds: float) -> None:
+        """An attempt ended here. One that took long counts for many that did not."""
+        self.pace = max(seconds, 0.8 * self.pace)
 
     def look_soon(self) -> None:
         """What is known of it is out of date."""
@@ -129,6 +137,8 @@ class Held:
     claimed_at: float = 0.0
     trial: bool = False
     """Claimed to see whether this node still does harm: see `suspicion.py`."""
+    early: bool = False
+    """Claimed because what runs is over soon: given back if it is not. See `appetite.py`."""
     prepared: bool = False
     """Its folder is complete: it can start as soon as a slot is free."""
     placed: bool = False

@@ -9,13 +9,14 @@ import os
 import time
 from pathlib import Path
 
-from ludwig import errors, job_records, layout, queue
+from ludwig import errors, layout, queue
 from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Claim, Task
 from ludwig.worker import workspace
 from ludwig.worker.held import Held, OpenJob, attempt_folder
 from ludwig.worker.logtail import LogTail
+from ludwig.worker.slices import Slices
 
 __all__ = ["Preparer"]
 
@@ -26,6 +27,7 @@ class Preparer:
     def __init__(self, config: WorkerConfig, drive: Drive) -> None:
         self._config = config
         self._drive = drive
+        self._slices = Slices(drive)
         self.attempts = config.work / "attempts"
         self.attempts.mkdir(mode=0o711, parents=True, exist_ok=True)
 
@@ -54,14 +56,17 @@ class Preparer:
         return LogTail(folder / "log", half, half)
 
     def prepare(self, held: Held) -> None:
-        """Make the folder complete. `Malformed` when the drive gives other bytes than promised."""
+        """Make the folder complete. `Malformed` when the drive gives other bytes than promised.
+
+        For the foreman's thread.
+        """
         opened, task = held.open_job, held.task
         home = opened.tasks.home(task.task) or self._config.hostname
         workspace.prepare(
             held.folder,
             source=opened.source,
             project=opened.job.project,
-            chunk=job_records.read_task(self._drive, opened.job, home, task),
+            chunk=self._slices.read(opened.job, home, task),
             user=self._config.user,
             allow_root=self._config.user == "root",
         )

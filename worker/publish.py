@@ -189,6 +189,7 @@ class Publisher:
             folders=self._preparer.result_folders(held),
             params=opened.params,
             fresh=fresh,
+            seen=opened.params_seen,
         )
         opened.view.note_end(done.task)
         if won and done.outcome != "done":

@@ -154,7 +154,11 @@ class FolderDrive(Drive):
         with translate("making folder", path):
             os.mkdir(self._real(path))
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, *paths: str) -> None:
+        for path in paths:
+            self._make_folder(path)
+
+    def _make_folder(self, path: str) -> None:
         if not path:
             return
         with translate("making folder", path):
@@ -168,7 +172,7 @@ class FolderDrive(Drive):
                 raise errors.WrongKind("making folder", path, "a file has that name") from None
             except FileNotFoundError:
                 pass
-        self.make_folders(path.rpartition("/")[0])
+        self._make_folder(path.rpartition("/")[0])
         with contextlib.suppress(errors.Exists):
             self.mkdir(path)
 

@@ -8,6 +8,7 @@ when a connection is lost half-way is in `smb_requests.py`.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -189,7 +190,7 @@ class SmbDrive(Drive):
         return self._requests.run("looking for", path, work)
 
     def mkdir(self, path: str) -> None:
-        opening = self._new_folder(path)
+        opening = self._folder(path, wire.CREATE_NEW)
         # Not repeated when the answer is lost: there are no bytes by which to know our own.
         self._requests.run(
             "making folder",
@@ -198,40 +199,45 @@ class SmbDrive(Drive):
             again=False,
         )
 
-    def _new_folder(self, path: str) -> wire.Message:
+    def _folder(self, path: str, disposition: int) -> wire.Message:
         return wire.create(
             self._requests.name(path),
             wire.READ_ATTRIBUTES,
-            wire.CREATE_NEW,
+            disposition,
             wire.IS_FOLDER,
             wire.ATTRIBUTE_FOLDER,
         )
 
-    def _is_folder(self, path: str) -> bool:
-        opening = wire.create(self._requests.name(path), wire.READ_ATTRIBUTES, wire.OPEN, 0)
+    def make_folders(self, *paths: str) -> None:
+        """All in one round trip, unless something above them is missing."""
+        paths = tuple(filter(None, paths))
+        compounds = [(self._folder(path, wire.OPEN_IF), wire.close()) for path in paths]
 
-        def work(channel: Channel) -> bool:
-            answers = self._requests.ask(channel, opening, wire.close())
-            return succeeded(answers[0]).created().is_folder
+        def work(channel: Channel) -> builtins.list[int]:
+            answers = channel.pipeline(compounds, timeout=self._requests.timeout_s)
+            found = [opened.status for opened, _ in answers]
+            for one in found:
+                if one not in (status.SUCCESS, status.PATH_NOT_FOUND, status.NOT_A_DIRECTORY):
+                    raise StatusError(one)
+            return found
 
-        return self._requests.run("looking at", path, work)
-
-    def make_folders(self, path: str) -> None:
-        if not path:
+        if not paths:
             return
-        try:
-            self.mkdir(path)
-        except errors.Exists:
-            if not self._is_folder(path):
-                reason = "a file has that name"
-                raise errors.WrongKind("making folder", path, reason) from None
-        except errors.NotFound:
-            parent = path.rpartition("/")[0]
-            if not parent:
-                reason = f"the share has no folder {self._requests.folder!r}"
-                raise errors.NoSuchShare("making folder", path, reason) from None
-            self.make_folders(parent)
-            self.make_folders(path)
+        for path, found in zip(
+            paths, self._requests.run("making folder", paths[-1], work), strict=True
+        ):
+            if found == status.NOT_A_DIRECTORY:
+                raise errors.WrongKind("making folder", path, "a file has that name")
+            if found == status.PATH_NOT_FOUND:
+                self._make_above(path)
+                self.make_folders(path)
+
+    def _make_above(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if not parent:
+            reason = f"the share has no folder {self._requests.folder!r}"
+            raise errors.NoSuchShare("making folder", path, reason)
+        self.make_folders(parent)
 
     def move(self, source: str, target: str) -> None:
         opening = wire.create(
@@ -265,9 +271,9 @@ class SmbDrive(Drive):
         return wire.create(self._requests.name(path), wire.DELETE, wire.OPEN, options)
 
     def remove_folder(self, path: str) -> None:
-        for pause in (*PATIENCE_S, None):  # somebody may add to it at the same time
+        # Most often it is empty, and that is known soonest by trying.
+        for pause in (0.0, *PATIENCE_S, None):  # somebody may add to it at the same time
             try:
-                self._remove_below(path)
                 self._requests.run("removing", path, lambda c: self._remove_empty(c, path))
                 return
             except errors.NotFound:
@@ -277,7 +283,9 @@ class SmbDrive(Drive):
                 busy = isinstance(cause, StatusError) and cause.status == status.DIRECTORY_NOT_EMPTY
                 if pause is None or not busy:
                     raise
-                time.sleep(pause)
+            time.sleep(pause)
+            with contextlib.suppress(errors.NotFound):
+                self._remove_below(path)
 
     def _remove_below(self, path: str) -> None:
         infos = self._requests.listing(path)

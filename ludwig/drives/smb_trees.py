@@ -50,8 +50,7 @@ class Trees:
         progress: Progress | None,
         skip_same: bool,
     ) -> None:
-        self._drive.make_folders(path)
-        there: dict[str, dict[str, tuple[int, float]]] = {}
+        there = {path: self._enter(path, look=skip_same)}
         batch: list[_File] = []
         for name in files if files is not None else local_files(tree):
             target = join(path, name)

@@ -99,6 +99,10 @@ def test_make_folders(drive: Drive, other: Drive) -> None:
     drive.make_folders("a/b/c/d")
     other.make_folders("a/b/e")
     drive.make_folders("")
+    drive.make_folders("f/g", "f/g/h", "a/i", "", "j/k/l")
+    assert sorted(other.list("")) == ["a", "f", "j"]
+    assert other.list("f/g") == ["h"]
+    assert other.list("j/k") == ["l"]
     assert sorted(drive.list("a/b")) == ["c", "e"]
 
 

@@ -16,7 +16,7 @@ from ludwig import codec, errors, job_records, layout, queue, registry
 from ludwig.drive import Drive
 from ludwig.drives.folder import FolderDrive
 from ludwig.model import Done, Job
-from tests.hooked_drive import Cut, CutAt, HookedDrive, Moment
+from tests.hooked_drive import Count, Cut, CutAt, HookedDrive, Moment
 from tests.jobs import tasks_in
 from tests.simsubmit import Submission, job_record, submit
 
@@ -205,6 +205,7 @@ class Ending:
         self.task = tasks_in(self.job)[1][1]
         self.params = job_records.read_params(drive, self.job)
         self.folder = disk
+        self.seen: set[str] = set()
 
     def done(self, attempt: int = 1, host: str = "hoff") -> Done:
         files = queue.manifest([self.folder])
@@ -220,13 +221,17 @@ class Ending:
             folders=[self.folder],
             params=self.params,
             fresh=fresh,
+            seen=self.seen,
         )
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
+@pytest.fixture(params=["files", "nothing"])
+def results(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """What a run left; one that left nothing is staged in another way."""
     folder = tmp_path / "results"
     (folder / "saves").mkdir(parents=True)
+    if request.param == "nothing":
+        return folder
     (folder / "acc.csv").write_text("step,acc\n" + "1,0.5\n" * 50)
     (folder / "saves" / "model.pt").write_bytes(bytes(1000))
     return folder
@@ -358,6 +363,31 @@ def test_roll_forward_makes_a_removed_parameter_folder_again(
     queue.end(drive, ending.job, ending.done())
     drive.remove_folder("trees/runs/param_001")
     assert queue.roll_forward(drive, ending.job) == [1]
+    check_runs(drive, ending, complete=True)
+
+
+def test_parameters_that_somebody_removed_are_written_again(
+    fresh: Callable[[], FolderDrive], results: Path
+) -> None:
+    """Though the node has seen them, and does not look again for every run."""
+    drive = fresh()
+    ending = Ending(drive, results)
+    ending.seen.add(ending.task.runs[0].param_name)
+    assert ending.finish(drive, ending.done(), fresh=True)
+    check_runs(drive, ending, complete=True)
+
+
+def test_the_end_of_a_run_without_files_costs_little(
+    fresh: Callable[[], FolderDrive], tmp_path: Path
+) -> None:
+    drive, count, empty = fresh(), Count(), tmp_path / "empty"
+    empty.mkdir()
+    ending = Ending(drive, empty)
+    run = ending.task.runs[0]
+    queue.ensure_param(drive, "trees", run.param_name, ending.params[run.param_name])
+    ending.seen.add(run.param_name)
+    assert ending.finish(HookedDrive(drive, count), ending.done(), fresh=True)
+    assert count.calls == {"make_folders": 2, "publish": 1, "move": 1, "remove_folder": 1}
     check_runs(drive, ending, complete=True)
 
 

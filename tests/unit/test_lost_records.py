@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ludwig import layout, queue
+from ludwig import job_records, layout, queue
 from ludwig.client.job import Job
 from ludwig.client.replications import take_census
 from ludwig.client.results import read_results
@@ -14,6 +14,7 @@ from ludwig.model import Done, Origin, Stop
 from ludwig.registry import Registry
 from ludwig.view import RECORD_LOST, JobView
 from tests.fakelab import FakeLab
+from tests.jobs import tasks_in
 
 HARMS: list[Callable[[Path], object]] = [
     lambda path: path.write_bytes(b'{"version": 1, "half'),
@@ -34,7 +35,7 @@ class Ended:
     def __init__(self, lab: FakeLab, folder: Path) -> None:
         self.lab, self.results = lab, folder / "results"
         self.record = lab.submit(1, hosts=["hoff"])
-        self.task = self.record.tasks()[1][1]
+        self.task = tasks_in(self.record)[1][1]
         lab.accept(self.record, "hoff")
         lab.beat("hoff")
         lab.start(self.record, 1, "hoff")
@@ -44,7 +45,7 @@ class Ended:
         self.done = Done(
             task=1, attempt=1, outcome="done", host="hoff", nonce="hoff-nonce", files=files
         )
-        self.params = queue.read_params(lab.drive, self.record)
+        self.params = job_records.read_params(lab.drive, self.record)
         paths = layout.job_files("trees", self.record.job)
         self.path = lab.root / paths.done_of(1)
         (run,) = self.task.runs
@@ -146,7 +147,7 @@ def test_an_end_that_left_nothing_can_be_tried_again(ended: Ended) -> None:
 
 def test_a_script_may_have_left_half_a_run(lab: FakeLab, tmp_path: Path) -> None:
     record = lab.submit(1, hosts=["hoff"], contract="script")
-    (run,) = record.tasks()[1][1].runs
+    (run,) = tasks_in(record)[1][1].runs
     (lab.root / layout.project_files("trees").run(run.param_name, run.job_name)).mkdir(parents=True)
     (lab.root / layout.job_files("trees", record.job).done_of(1)).write_bytes(b"")
     (row,) = Job(lab.lab, "trees", record.job).status().tasks
