@@ -366,6 +366,14 @@ class InboxFiles:
             raise NameNotAllowed(f"{sha256[:80]!r} is not a SHA-256.")
         return f"{SOURCES}/{sha256}.tar.gz"
 
+    def parse_source(self, name: str) -> str | None:
+        """The SHA-256 that the file of a source is called by."""
+        sha256 = name.removesuffix(".tar.gz")
+        try:
+            return sha256 if self.source(sha256) == f"{SOURCES}/{name}" else None
+        except NameNotAllowed:
+            return None
+
     def ticket(self, project: str, job: int) -> str:
         return f"{TICKETS}/{check_project(project)}-{job:04d}.json"
 
