@@ -43,6 +43,7 @@ __all__ = [
     "parse_param",
     "parse_plan",
     "parse_refusal",
+    "parse_source",
     "parse_stop",
     "parse_task",
     "project_files",
@@ -366,19 +367,20 @@ class InboxFiles:
             raise NameNotAllowed(f"{sha256[:80]!r} is not a SHA-256.")
         return f"{SOURCES}/{sha256}.tar.gz"
 
-    def parse_source(self, name: str) -> str | None:
-        """The SHA-256 that the file of a source is called by."""
-        sha256 = name.removesuffix(".tar.gz")
-        try:
-            return sha256 if self.source(sha256) == f"{SOURCES}/{name}" else None
-        except NameNotAllowed:
-            return None
-
     def ticket(self, project: str, job: int) -> str:
         return f"{TICKETS}/{check_project(project)}-{job:04d}.json"
 
 
 inbox = InboxFiles()
+
+
+def parse_source(name: str) -> str | None:
+    """The SHA-256 that the file of a source is called by."""
+    sha256 = name.removesuffix(".tar.gz")
+    try:
+        return sha256 if inbox.source(sha256) == f"{SOURCES}/{name}" else None
+    except NameNotAllowed:
+        return None
 
 
 def project_files(project: str) -> ProjectFiles:

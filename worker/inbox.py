@@ -111,7 +111,7 @@ class Inbox:
             self._observer.join(timeout=5)
 
     def _note(self, path: Path) -> None:
-        if path.parent.name == layout.SOURCES and layout.inbox.parse_source(path.name):
+        if path.parent.name == layout.SOURCES and layout.parse_source(path.name):
             self._arrived.add(path)
         self._changed.set()
         self._on_change()
@@ -139,7 +139,7 @@ class Inbox:
         found = []
         while self._arrived:
             path = self._arrived.pop()
-            sha256 = layout.inbox.parse_source(path.name)
+            sha256 = layout.parse_source(path.name)
             if sha256 and self._folder in (path.parents[1], path.parents[2]):
                 with contextlib.suppress(OSError):
                     user = _user_name(path.stat(follow_symlinks=False).st_uid)
