@@ -4,9 +4,11 @@
 
 Eight real sshd with jailed accounts and a real smbd, all on this machine. `cold`: the nodes have
 nothing; `unchanged`: the same again. `notebook` is one process that keeps its Client, cold with its
-first submission; `command` is a new process each time, without the time to import (printed below).
+first submission; `command` is `ludwig submit` in a new process each time, without the time to
+import (printed below, with all that a user waits for).
 The best of some rounds counts. `× sftp` is cold beside one serial pass of `sftp` over all nodes.
-Then, with one agent: from the return of submit() to the first line of the task.
+Beside it, what any program pays that logs in anew: as many `sftp` at once, which do nothing.
+Then `benchmarks.first_process`: from the ticket to the first line of the task.
 """
 
 import argparse
@@ -14,7 +16,6 @@ import importlib
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,14 +29,16 @@ from ludwig.client.lab import Lab
 from ludwig.client.submit import Submission, submit
 from ludwig.config import DriveConfig, LabConfig, NodeConfig
 from ludwig.drives import open_drive, write_format
-from tests.harness import SftpServer, SmbServer, SshHome, program, wait_until
+from tests.harness import SftpServer, SmbServer, SshHome, program
 
 SOURCE_BYTES = 5_000_000
 FILES = 200
-FIRST_TASKS = 12
 SETTLED_S = 3.2
 """After an edit, until the time of a file is trusted."""
-MODULES = "ludwig.client.client ludwig.client.submit ludwig.client.inbox_sftp ludwig.drives.smb"
+MODULES = (
+    "ludwig.client.cli.app ludwig.client.client ludwig.client.submit ludwig.client.inbox_sftp "
+    "ludwig.drives.smb"
+)
 """What a submission imports sooner or later."""
 
 
@@ -105,23 +108,44 @@ def timed_submit(lab: Lab, project: str, root: Path, tasks: int) -> float:
     return seconds
 
 
-def in_new_process(root: Path, project: str, tasks: int) -> tuple[float, float]:
-    """Seconds to import, and to submit."""
+def in_new_process(root: Path, project: str, tasks: int) -> tuple[float, float, float]:
+    """Seconds to import, to submit, and from the start of the process to its end."""
     code = (
         "import json, sys, time\n"
         "begun = time.perf_counter()\n"
         f"import {', '.join(MODULES.split())}\n"
         "imported = time.perf_counter()\n"
-        "from ludwig import Client\n"
-        "Client(sys.argv[1]).submit(['src'], param2val_list=json.loads(sys.argv[2]), "
-        "env={'FIRST_LINE': 'lines'})\n"
+        "try:\n"
+        "    ludwig.client.cli.main(sys.argv[1:])\n"
+        "except SystemExit as ended:\n"
+        "    assert not ended.code\n"
         "print(json.dumps([imported - begun, time.perf_counter() - imported]))\n"
     )
-    given = json.dumps([{"n": n} for n in range(tasks)])
-    command = [sys.executable, "-c", code, project, given]
-    done = subprocess.run(command, check=True, capture_output=True, cwd=root)
-    importing, submitting = json.loads(done.stdout)
-    return importing, submitting
+    values = ",".join(map(str, range(tasks)))
+    words = ["submit", "src", "-p", project, "-g", f"n={values}", "--env", "FIRST_LINE=lines"]
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--json"], check=True, capture_output=True, cwd=root
+    )
+    whole = time.perf_counter() - begun
+    importing, submitting = json.loads(done.stdout.splitlines()[-1])
+    return importing, submitting, whole
+
+
+def logins(home: SshHome, names: list[str]) -> float:
+    """As many `sftp` as there are nodes, at once: each logs in and says goodbye."""
+    started = time.perf_counter()
+    running = [
+        subprocess.Popen(
+            [program("sftp"), "-q", "-F", str(home.config), "-b", os.devnull, name],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in names
+    ]
+    if sum(process.wait() for process in running):
+        sys.exit("sftp could not log in")
+    return time.perf_counter() - started
 
 
 def edit(root: Path, text: str) -> None:
@@ -137,6 +161,7 @@ class Rounds:
         self.lab, self.root, self.tasks = lab, root, tasks
         self.best: dict[str, float] = {}
         self.importing: list[float] = []
+        self.whole: list[float] = []
         self._number = 0
 
     def go(self) -> None:
@@ -150,8 +175,9 @@ class Rounds:
         fresh.connections.close()
         edit(self.root, f"command {self._number}")
         for again, what in (("c", "cold"), ("d", "unchanged")):
-            importing, took = in_new_process(self.root, f"{name}{again}", self.tasks)
+            importing, took, whole = in_new_process(self.root, f"{name}{again}", self.tasks)
             self.importing.append(importing)
+            self.whole.append(whole)
             self._note(f"command {what}", took)
 
     def _note(self, what: str, seconds: float) -> None:
@@ -190,6 +216,8 @@ def submissions(nodes: int, largest: int, rounds: int) -> None:
         sizes = [(n, "") for n in (1, 100, 1_000, 10_000) if n <= largest]
         rows: list[tuple[str, ...]] = []
         importing: list[float] = []
+        whole: list[float] = []
+        at_once: list[float] = []
         for number, (tasks, more) in enumerate([*sizes, (100, ", git")]):
             root = Path(temporary) / f"project{number}"
             make_project(root, number)
@@ -200,58 +228,15 @@ def submissions(nodes: int, largest: int, rounds: int) -> None:
             size = Rounds(lab, root, tasks)
             for _ in range(rounds):
                 size.go()
+                at_once.append(logins(home, [server.name for server in servers]))
             rows += size.rows(serial, more)
             importing += size.importing
+            whole += size.whole
         head = ("submitting", "cold s", "× sftp", "unchanged s", "unchanged / cold")
         print(measure.table(head, rows))
-        print(f"\nimporting takes a new process {min(importing):.2f} s more; {measure.load()}")
-
-
-def first_process() -> None:
-    """From the return of submit() (the ticket is in the inbox) to the task's first line."""
-    with tempfile.TemporaryDirectory() as temporary, lab_of(1, Path(temporary)) as parts:
-        lab, _, servers = parts
-        root = Path(temporary) / "project"
-        make_project(root, 0)
-        config = root / "worker.toml"
-        config.write_text(
-            f'hostname = "{servers[0].name}"\ninbox = "{servers[0].inbox}"\nslots = 1\n'
-            f'work = "{temporary}/work"\nuser = "root"\ndisk_max_percent = 100\n'
-            f'[drive]\nurl = "{lab.config.drive.url}"\nuser = "{lab.config.drive.user}"\n'
-        )
-        with (root / "agent.log").open("wb") as log:
-            agent = subprocess.Popen(
-                [sys.executable, "-m", "ludwig.worker", "run", "--config", str(config)],
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            nodes = ".ludwig/nodes"
-            wait_until(
-                lambda: lab.drive.exists(nodes) and lab.drive.list(nodes),
-                timeout=30,
-                what="a heartbeat",
-                alive=[agent],
-            )
-            latencies = [first_line(lab, root, n) for n in range(FIRST_TASKS)][2:]
-        finally:
-            agent.terminate()
-            agent.wait(timeout=30)
-        print(
-            f"\nsubmit() to first line of the task: median {statistics.median(latencies):.0f} ms, "
-            f"worst of {len(latencies)}: {max(latencies):.0f} ms"
-        )
-
-
-def first_line(lab: Lab, root: Path, number: int) -> float:
-    lines = root / "lines"
-    lines.unlink(missing_ok=True)
-    timed_submit(lab, f"first{number}", root, 1)
-    returned = time.time()
-    wait_until(
-        lambda: lines.exists() and lines.read_text().endswith("\n"), timeout=30, interval=0.001
-    )
-    return (float(lines.read_text()) - returned) * 1000
+        print(f"\n{nodes} logins of OpenSSH's sftp at once, doing nothing: {min(at_once):.3f} s")
+        print(f"importing takes a new process {min(importing):.2f} s more; {measure.load()}")
+        print(f"`ludwig submit` from its start to its end: {min(whole):.2f} s at best")
 
 
 def main() -> None:
@@ -263,7 +248,10 @@ def main() -> None:
     for module in MODULES.split():
         importlib.import_module(module)
     submissions(options.nodes, options.largest, options.rounds)
-    first_process()
+    print()
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "benchmarks.first_process"]
+    subprocess.run([*command, "--tries", str(5 * options.rounds)], check=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -81,6 +81,15 @@ class Connections:
             yield session
         finally:
             session.leave()
+
+    def begin(self, nodes: Mapping[str, NodeConfig]) -> None:
+        """Begin to connect to nodes, and return at once. Changes nothing on them.
+
+        What comes of it is told when they are used; what is not used is closed after a while.
+        """
+        with self.session() as session:
+            for name, node in nodes.items():
+                session.start(name, node)
 
     def close(self) -> None:
         """Give up all connections, or let their last user do so. They may be used again."""

@@ -74,16 +74,24 @@ class Lab(Closing):
         self.drive.close()
 
 
-def open_lab(config: LabConfig | None = None, *, ask_password: AskPassword | None = None) -> Lab:
+def open_lab(
+    config: LabConfig | None = None,
+    *,
+    ask_password: AskPassword | None = None,
+    meanwhile: Callable[[Lab], None] | None = None,
+) -> Lab:
     """The lab that the configuration found from here describes, or the one given.
 
     The password of an SMB drive comes from LUDWIG_SMB_PASSWORD, else from the keyring, else it is
-    asked for: by `ask_password`, by default on the terminal or in the notebook.
+    asked for: by `ask_password`, by default on the terminal or in the notebook. `meanwhile` is
+    called before anything is asked of the drive: to begin what takes as long as its login.
     Raises `ConfigError`, or the `DriveError` that says what to do about the drive.
     """
     config = config or load_lab()
     lab = Lab(config, open_config_drive(config, ask_password=ask_password))
     try:
+        if meanwhile is not None:
+            meanwhile(lab)
         check_drive(lab)
     except BaseException:
         lab.close()

@@ -43,6 +43,7 @@ __all__ = [
     "parse_param",
     "parse_plan",
     "parse_refusal",
+    "parse_source",
     "parse_stop",
     "parse_task",
     "project_files",
@@ -371,6 +372,15 @@ class InboxFiles:
 
 
 inbox = InboxFiles()
+
+
+def parse_source(name: str) -> str | None:
+    """The SHA-256 that the file of a source is called by."""
+    sha256 = name.removesuffix(".tar.gz")
+    try:
+        return sha256 if inbox.source(sha256) == f"{SOURCES}/{name}" else None
+    except NameNotAllowed:
+        return None
 
 
 def project_files(project: str) -> ProjectFiles:

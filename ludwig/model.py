@@ -358,6 +358,8 @@ class Beat(Record, frozen=True, kw_only=True):
     state: NodeState
     why: Text = ""
     every_s: float = 15.0
+    silent_s: float = 0.0
+    """How long others wait for a beat until they act: its `node_silent_s`. 0: it did not say."""
     ludwig: Short = ""
     mounted: bool = True
     """Whether the drive is a folder on the node: the script contract needs that."""

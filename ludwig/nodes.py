@@ -80,8 +80,8 @@ class Observer:
     """Watches the heartbeats of all nodes. Costs one listing a look, and a read per new beat that
     is asked for.
 
-    `as_promised` is for those who only look: a node is silent when it misses the beats that it
-    promised itself (`Beat.every_s`), whatever `silent_s` its lab was given.
+    `as_promised` is for those who only look, and are told so by each node: it is silent once the
+    other nodes of its lab act on its silence (`Beat.silent_s`), whatever `silent_s` we were given.
     """
 
     def __init__(self, drive: Drive, *, silent_s: float, as_promised: bool = False) -> None:
@@ -176,8 +176,11 @@ class Observer:
         return seen is not None and seen.silent_for(now) >= self._patience(seen)
 
     def _patience(self, seen: Sighting) -> float:
-        if self._as_promised and seen.beat is not None and seen.beat.every_s > 0:
-            return seen.beat.every_s * BEATS_MISSED
+        if self._as_promised and seen.beat is not None:
+            if seen.beat.silent_s > 0:
+                return seen.beat.silent_s
+            if seen.beat.every_s > 0:  # of an agent that did not say yet; unless set by hand
+                return seen.beat.every_s * BEATS_MISSED
         return self.silent_s
 
     def first_look(self, hosts: Iterable[str], now: float) -> None:

@@ -38,6 +38,7 @@ from ludwig.worker.notify import notify, watchdog_s
 from ludwig.worker.prepare import Preparer
 from ludwig.worker.publish import Publisher
 from ludwig.worker.recover import take_up_all
+from ludwig.worker.stockroom import Stockroom
 from ludwig.worker.stops import Stops
 from ludwig.worker.stream import Events, Streamer
 from ludwig.worker.verdict import Verdicts
@@ -68,7 +69,7 @@ class Agent:
         self.fatal = ""
         """Why the agent gave up, when it did."""
         root = config.user == "root"
-        job_account(config.user, allow_root=root)  # says now what would fail every task
+        account = job_account(config.user, allow_root=root)  # says now what would fail every task
         self._lock = WorkLock(config.work)
         isolates = drive.mount is not None and runner.can_isolate(config.user, allow_root=root)
         host = config.hostname
@@ -76,14 +77,20 @@ class Agent:
         self.janitor = Janitor()
         self.bench = Bench(self.janitor.remove)
         self.machine = Machine(config)
-        self.preparer = Preparer(config, drive)
+        self.stockroom = Stockroom(config.work, account, disk_max_percent=config.disk_max_percent)
+        self.preparer = Preparer(config, drive, self.stockroom)
         self.events = Events(
             drive, host=host, boot=self.boot, clock=wall_clock, on_note=self._on_event
         )
         self.streamer = Streamer(drive, self.bench, self.events)
         self.inbox = Inbox(config.inbox, self._on_news)
         self.doorman = Doorman(
-            config, drive, machine=self.machine, inbox=self.inbox, events=self.events
+            config,
+            drive,
+            machine=self.machine,
+            inbox=self.inbox,
+            events=self.events,
+            stockroom=self.stockroom,
         )
         self.endings = Endings(
             drive,
@@ -134,6 +141,7 @@ class Agent:
             preparer=self.preparer,
             endings=self.endings,
             stops=Stops(drive, self.bench, on_stop=self.bell.ring),
+            stockroom=self.stockroom,
             isolates=isolates,
             ready=self.heart.begun,
             wake_local=self.bell.ring,
@@ -170,7 +178,14 @@ class Agent:
             on_change=self._on_change,
             on_gpu_freed=self.gpus.soon,
         )
-        self._threads = (self.heart, self.foreman, self.publisher, self.streamer, self.janitor)
+        self._threads = (
+            self.heart,
+            self.foreman,
+            self.publisher,
+            self.streamer,
+            self.janitor,
+            self.stockroom,
+        )
         self._stop_wanted = False
         self._leaving = False
         self._ready_said = False
@@ -268,6 +283,7 @@ class Agent:
         self.publisher.stop()
         self.streamer.stop()
         self.janitor.stop()
+        self.stockroom.stop()
         with contextlib.suppress(errors.DriveError):
             self.events.ship()
         self.heart.stop()

@@ -44,6 +44,7 @@ class Bulletin:
             state=state,
             why=why,
             every_s=self._config.beat_s,
+            silent_s=self._config.drive.node_silent_s,
             ludwig=ludwig.__version__,
             mounted=self._mounted,
             slots=places,

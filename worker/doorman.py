@@ -18,11 +18,11 @@ from ludwig.config import WorkerConfig
 from ludwig.drive import Drive
 from ludwig.model import Event, Job, Refusal, Ticket
 from ludwig.view import JobView
-from ludwig.worker import workspace
 from ludwig.worker.held import OpenJob
 from ludwig.worker.inbox import Inbox, Letter
 from ludwig.worker.journal import note
 from ludwig.worker.machine import Machine
+from ludwig.worker.stockroom import Stockroom
 from ludwig.worker.stream import Events
 from ludwig.worker.tickets import TicketStore
 
@@ -38,10 +38,17 @@ class Doorman:
     """Only the foreman's thread opens and closes jobs; anybody may ask which are open."""
 
     def __init__(
-        self, config: WorkerConfig, drive: Drive, *, machine: Machine, inbox: Inbox, events: Events
+        self,
+        config: WorkerConfig,
+        drive: Drive,
+        *,
+        machine: Machine,
+        inbox: Inbox,
+        events: Events,
+        stockroom: Stockroom,
     ) -> None:
         self._config, self._drive, self._machine = config, drive, machine
-        self._inbox, self._events = inbox, events
+        self._inbox, self._events, self._stockroom = inbox, events, stockroom
         self._tickets = TicketStore(config.work)
         self._lock = threading.Lock()
         self._jobs: dict[str, OpenJob] = {}
@@ -91,6 +98,7 @@ class Doorman:
         self._machine.forget(opened.key)
         with self._lock:
             self._jobs.pop(opened.key, None)
+        self._stockroom.used(opened.source)
         note(log, "closed", job=opened.key)
 
     # --- who may come in -------------------------------------------------------------------------
@@ -107,6 +115,12 @@ class Doorman:
         there = {letter.identity for letter in letters}
         self._first_seen = {k: v for k, v in self._first_seen.items() if k in there}
         self.reopen()
+
+    def prepare_sources(self) -> None:
+        """Have what came in unpacked: by the time its ticket is here, it may be done."""
+        for archive, sha256, user in self._inbox.arrivals():
+            if self._may_come_in(user):
+                self._stockroom.arrived(archive, sha256)
 
     def _consider(self, letter: Letter) -> None:
         try:
@@ -129,19 +143,22 @@ class Doorman:
 
     def _admit(self, ticket: Ticket, letter: Letter) -> None:
         """Accept a ticket, or raise why not."""
-        allowed = self._config.allow_users
-        if allowed is not None and letter.user not in allowed:
+        if not self._may_come_in(letter.user):
             raise errors.TicketRefused(f"user {letter.user!r} is not in allow_users")
         job = job_records.read_job(self._drive, ticket.project, ticket.job, sha256=ticket.sha256)
         self._check(job)
         job_records.tasks_of(self._drive, job).load(self._config.hostname)
         params = self._params_of(job)
         archive = letter.source(job.source)
-        source = workspace.unpack(archive, job.source, self._config.work / "sources")
+        source = self._stockroom.unpack(archive, job.source)
         self._tickets.keep(ticket, user=letter.user, source=source, job=job, params=params)
         self._deal_with(letter)
         self._take_back_refusal(job)
         note(log, "accepted", job=f"{ticket.project}/{ticket.job}", user=letter.user)
+
+    def _may_come_in(self, user: str) -> bool:
+        allowed = self._config.allow_users
+        return allowed is None or user in allowed
 
     def _check(self, job: Job) -> None:
         """`TicketRefused` for a job that this node could never do."""

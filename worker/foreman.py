@@ -26,6 +26,7 @@ from ludwig.worker.held import NEVER, Held, OpenJob
 from ludwig.worker.journal import note
 from ludwig.worker.machine import Machine
 from ludwig.worker.prepare import Preparer
+from ludwig.worker.stockroom import Stockroom
 from ludwig.worker.stops import Stops
 from ludwig.worker.stream import Events
 
@@ -60,6 +61,7 @@ class Foreman:
         preparer: Preparer,
         endings: Endings,
         stops: Stops,
+        stockroom: Stockroom,
         isolates: bool,
         ready: threading.Event,
         wake_local: Callable[[], None],
@@ -67,7 +69,7 @@ class Foreman:
         self._config, self._drive = config, drive
         self._machine, self._bench, self._events = machine, bench, events
         self._doorman, self._claims, self._preparer = doorman, claims, preparer
-        self._endings, self._stops = endings, stops
+        self._endings, self._stops, self._stockroom = endings, stops, stockroom
         self._isolates = isolates
         self._ready, self._wake_local = ready, wake_local
         self._news = threading.Event()
@@ -130,6 +132,7 @@ class Foreman:
 
     def round(self) -> None:
         """One pass over everything there is to do on the drive."""
+        self._doorman.prepare_sources()
         self._doorman.accept_tickets()
         self.get_to_know_new_jobs()
         self.give_back()
@@ -319,6 +322,7 @@ class Foreman:
         if now < self._sweep_due:
             return
         self._sweep_due = now + SWEEP_S
+        self._stockroom.tidy()
         # Only whoever holds this lock makes folders that must not be swept.
         with self._claims.lock:
             in_use = {held.folder for held in self._bench.all()} | self._doorman.sources_in_use()

@@ -85,6 +85,8 @@ class Inbox:
         self._changed = threading.Event()
         self._changed.set()
         self._scanned = 0.0
+        self._arrived: set[Path] = set()
+        """Sources that were heard to come in, as a hint only."""
 
     def start(self, *also: Path) -> None:
         """Begin to watch. Raises nothing: without inotify the slow rescan still finds everything.
@@ -108,7 +110,9 @@ class Inbox:
             self._observer.stop()
             self._observer.join(timeout=5)
 
-    def _note(self) -> None:
+    def _note(self, path: Path) -> None:
+        if path.parent.name == layout.SOURCES and layout.parse_source(path.name):
+            self._arrived.add(path)
         self._changed.set()
         self._on_change()
 
@@ -129,6 +133,18 @@ class Inbox:
                         with contextlib.suppress(OSError):
                             found.append(_read(path, root))
         return [letter for _, letter in sorted(found, key=lambda pair: pair[0])]
+
+    def arrivals(self) -> list[tuple[Path, str, str]]:
+        """Sources that came in since the last call: where, their SHA-256, and who sent them."""
+        found = []
+        while self._arrived:
+            path = self._arrived.pop()
+            sha256 = layout.parse_source(path.name)
+            if sha256 and self._folder in (path.parents[1], path.parents[2]):
+                with contextlib.suppress(OSError):
+                    user = _user_name(path.stat(follow_symlinks=False).st_uid)
+                    found.append((path, sha256, user))
+        return found
 
     def _roots(self) -> list[Path]:
         roots = [self._folder]
@@ -171,10 +187,11 @@ def _user_name(uid: int) -> str:
 
 
 class _Handler(FileSystemEventHandler):
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self, on_change: Callable[[Path], None]) -> None:
         self._on_change = on_change
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         # Reading a ticket must not wake the one who reads it; half-sent sources are no news.
         if event.event_type not in ("opened", "closed_no_write", "modified"):
-            self._on_change()
+            # A file that was renamed has arrived under its new name.
+            self._on_change(Path(os.fsdecode(event.dest_path or event.src_path)))

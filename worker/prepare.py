@@ -17,6 +17,7 @@ from ludwig.worker import workspace
 from ludwig.worker.held import Held, OpenJob, attempt_folder
 from ludwig.worker.logtail import LogTail
 from ludwig.worker.slices import Slices
+from ludwig.worker.stockroom import Stockroom
 
 __all__ = ["Preparer"]
 
@@ -24,9 +25,8 @@ __all__ = ["Preparer"]
 class Preparer:
     """Owns `work/attempts/`."""
 
-    def __init__(self, config: WorkerConfig, drive: Drive) -> None:
-        self._config = config
-        self._drive = drive
+    def __init__(self, config: WorkerConfig, drive: Drive, stockroom: Stockroom) -> None:
+        self._config, self._drive, self._stockroom = config, drive, stockroom
         self._slices = Slices(drive)
         self.attempts = config.work / "attempts"
         self.attempts.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -69,6 +69,7 @@ class Preparer:
             chunk=self._slices.read(opened.job, home, task),
             user=self._config.user,
             allow_root=self._config.user == "root",
+            take_spare=self._stockroom.take,
         )
         held.prepared = True
 

@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,17 +51,22 @@ def prepare(
     chunk: bytes,
     user: str | None = None,
     allow_root: bool = False,
+    take_spare: Callable[[Path, Path], bool] | None = None,
 ) -> None:
     """Make an attempt's folder: its chunk, and its own copy of the source, owned by the job's user.
 
-    Begins anew if an earlier try was interrupted. The folder itself stays the agent's: the job may
-    add files to it, but neither change nor replace its chunk, its order and its log.
+    `take_spare` puts a copy of the source that was made before at a path, if it has one. Begins
+    anew if an earlier try was interrupted. The folder itself stays the agent's: the job may add
+    files to it, but neither change nor replace its chunk, its order and its log.
     """
     account = job_account(user, allow_root=allow_root)
     folder.mkdir(parents=True, exist_ok=True)
     remove(folder / "tree")
     (folder / "tree").mkdir()
-    copy_tree(source, folder / "tree" / layout.check_project(project), account=account)
+    target = folder / "tree" / layout.check_project(project)
+    if take_spare is None or not take_spare(source, target):
+        copy_tree(source, target, account=account)
+    account.give(folder / "tree")  # last: what is in it has been given
     temporary = folder / ".chunk.pkl.new"
     temporary.unlink(missing_ok=True)
     temporary.write_bytes(chunk)

@@ -13,6 +13,8 @@ from ludwig.client.cli.submitted import print_submitted, say_warnings
 from ludwig.client.cli.values import parse_grid, parse_pairs, parse_set
 from ludwig.client.client import Client
 from ludwig.client.hints import command
+from ludwig.client.lab import Lab, open_lab
+from ludwig.client.nodes_choice import choose_nodes
 from ludwig.client.package import find_package, load_package
 from ludwig.config import find_lab_config, load_lab
 from ludwig.errors import ConfigError, UsageError
@@ -119,7 +121,10 @@ def submit(
         fixed=parse_set(fixed or []),
         debug=debug_params,
     )
-    with Client(_project(project, local=local), local=local) as client:
+    name = _project(project, local=local)
+    # What was wrong with the command is known by now. The nodes answer while the drive does.
+    lab = None if local else open_lab(meanwhile=lambda lab: _begin(lab, node))
+    with Client(name, lab=lab, local=local) as client:
         job, done = client._submit(
             src_ps=sources,
             data_ps=data or [],
@@ -144,6 +149,11 @@ def submit(
             print(told(client.project, done, reps=reps, test=test, follow=follow or local))
         if (follow or local) and job.id:
             raise typer.Exit(attach(job, logs=logs))
+
+
+def _begin(lab: Lab, nodes: list[str] | None) -> None:
+    """Log in to the nodes that were named, else to all."""
+    lab.connections.begin(choose_nodes(lab, worker=None, nodes=nodes or None))
 
 
 def _project(given: str | None, *, local: bool) -> str:

@@ -181,3 +181,11 @@ def test_the_log_has_one_line_per_transition(tmp_path: Path) -> None:
         assert "task=1 attempt=1" in hoff.lines("started")[0]
         assert "outcome=done" in hoff.lines("ended")[0]
         assert "Traceback" not in hoff.log.read_text()
+
+
+def test_a_beat_says_when_others_take_its_silence_for_death(tmp_path: Path) -> None:
+    with Lab(tmp_path, silent_s=7.0, beat_s=0.5) as lab:
+        lab.start("hoff")
+        beat = lab.beat("hoff")
+        assert beat is not None
+        assert (beat.every_s, beat.silent_s) == (0.5, 7.0)

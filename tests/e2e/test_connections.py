@@ -13,10 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
+from ludwig.client import lab
+from ludwig.client.cli import main
 from ludwig.client.connections import Connections
 from ludwig.client.ssh import Connector
 from ludwig.client.upload import Inboxes
 from ludwig.config import NodeConfig
+from ludwig.drives import write_format
+from ludwig.drives.folder import FolderDrive
 from ludwig.errors import NodeError
 from tests.harness import SftpServer, SshHome, wait_until
 
@@ -63,6 +67,45 @@ def test_one_login_serves_many_uses(sftp_server: MakeServer) -> None:
     send(connections, 4)
     assert logins(server) == 2
     connections.close()
+
+
+def test_a_login_that_was_begun_is_used(sftp_server: MakeServer) -> None:
+    server = sftp_server("hoff")
+    connections = Connections()
+    connections.begin(NODES)
+    wait_until(lambda: logins(server) == 1, what="a login")
+    assert not list((server.inbox / "tickets").glob("*"))
+    send(connections, 1)
+    assert logins(server) == 1
+    connections.close()
+    assert not threads()
+
+
+def test_the_command_logs_in_to_nodes_while_it_asks_the_drive(
+    sftp_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the drive answers only once somebody has logged in to the node."""
+    server = sftp_server("hoff")
+    (tmp_path / "drive").mkdir()
+    write_format(FolderDrive(tmp_path / "drive"))
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "run.py").write_text("def main(param2val): ...\n")
+    (tmp_path / "ludwig.toml").write_text(
+        f'[drive]\nurl = "{tmp_path / "drive"}"\n[nodes.hoff]\naddress = "hoff"\n'
+    )
+    check = lab.check_drive
+
+    def check_late(opened: lab.Lab) -> None:
+        wait_until(lambda: logins(server) == 1, what="a login")
+        check(opened)
+
+    monkeypatch.setattr(lab, "check_drive", check_late)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["submit", "--json"])
+    assert not ended.value.code
+    assert logins(server) == 1
+    assert len(list((server.inbox / "tickets").iterdir())) == 1
 
 
 def test_a_restarted_sshd_is_not_noticed(sftp_server: MakeServer) -> None:

@@ -98,7 +98,16 @@ def test_age_is_by_the_servers_clock_whatever_ours_says(lab: FakeLab) -> None:
     assert states == {"hoff": "idle", "hebb": "silent"}
 
 
-def test_a_node_is_judged_by_the_beats_it_promised_itself(lab: FakeLab) -> None:
+def test_a_node_is_silent_when_the_other_nodes_say_so(lab: FakeLab) -> None:
+    """However often it beats: `beat_s` may have been set by hand."""
+    lab.beat("hoff", age=30.0, every_s=2.0, silent_s=60.0)
+    lab.beat("hebb", age=70.0, every_s=30.0, silent_s=60.0)
+    lab.beat("rosen", age=70.0, every_s=30.0, silent_s=120.0)
+    states = {node.host: node.state for node in Lookout(lab.lab).nodes()}
+    assert states == {"hoff": "idle", "hebb": "silent", "rosen": "idle"}
+
+
+def test_an_older_agent_is_judged_by_the_beats_it_promised_itself(lab: FakeLab) -> None:
     """The lab's agents were given another `node_silent_s` than this client (60 s)."""
     lab.beat("hoff", age=100.0, every_s=60.0)
     lab.beat("hebb", age=30.0, every_s=5.0)
