@@ -112,6 +112,7 @@ def test_a_full_drive_is_waited_for(tmp_path: Path, small_drive: Path) -> None:
         filler.unlink()
         ends = lab.wait(job)
         assert [(d.outcome, d.attempt) for d in ends.values()] == [("done", 1)] * 2
+        lab.until(lambda: all(lab.runs(job).values()), "the runs, which are moved after the ends")
         for folders in lab.runs(job).values():
             assert (folders[0] / "saves" / "model").stat().st_size == 1_000_000
 
