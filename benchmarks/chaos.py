@@ -25,7 +25,8 @@ def main() -> int:
     bad = 0
     home = os.environ.get("HOME", "")
     for seed in seeds:
-        folder = Path(tempfile.mkdtemp(prefix=f"ludwig-chaos-{seed}-"))
+        # Not `…-<number>-…`: test runs remove folders whose number is a process that is gone.
+        folder = Path(tempfile.mkdtemp(prefix=f"ludwig-chaos-seed{seed}-"))
         report = Chaos(folder, seed=seed, tasks=options.tasks).run(options.minutes * 60)
         os.environ["HOME"] = home
         print(report, flush=True)

@@ -50,6 +50,10 @@ class _Listed:
                     self.ends[task] = entry.size
             for entry in _entries(drive, self.files.claims_in(bucket)):
                 found = layout.parse_attempt(entry.name)
+                if found and found[0] in view.done:
+                    # Of a bucket that has ended a view lists no claims: what it knows of them it
+                    # has from events, which may be gone.
+                    view.note_claim(*found)
                 if found and found[1] <= view.claims.get(found[0], 0):
                     self.claims[found] = entry.size
 
@@ -103,7 +107,8 @@ def _not_told(drive: Drive, view: JobView, found: _Listed) -> Iterator[tuple[str
     """There is a claim, but its node's events do not tell of it."""
     files = found.files
     silent = sorted(found.claims.keys() - view.reasons.keys())
-    for task, attempt in silent[:LOOKED_INTO]:
+    # A node's tasks are in a row: some of each node's, if there are more than one may look into.
+    for task, attempt in silent[:: len(silent) // LOOKED_INTO + 1]:
         if _is_fresh(view, task, attempt):
             continue
         try:

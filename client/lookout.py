@@ -92,12 +92,12 @@ class Lookout:
         return f"project {project} has no job {number} ({place}). {there}"
 
     def _status(self, view: JobView, *, logs: bool) -> JobStatus:
+        trouble = self._audited(view) if logs else {}  # first: it may learn of claims
         rows = task_states(view, self.observer, self._clock())
         numbers = counts(rows)
         over = frozenset(
             row.task for row in rows if row.task in view.done or row.state == "stopped"
         )
-        trouble = self._audited(view) if logs else {}
         if self._full and not view.finished():
             trouble = {self._drive.where: self._full, **trouble}
         ends = [done for row in rows if (done := view.ended.get(row.task))]

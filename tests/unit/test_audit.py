@@ -137,3 +137,30 @@ def test_a_full_drive_is_told_by_whoever_looks(
     assert trouble.startswith("the drive is full (0.0 MB free)")
     (hoff,) = (node for node in lookout.nodes() if node.host == "hoff")
     assert hoff.as_json()["why"] == f"silent for 2 min; {trouble}"
+
+
+def test_events_of_two_nodes_are_missed_though_there_are_too_many_to_look_into_all(
+    lab: FakeLab,
+) -> None:
+    job = lab.submit(80)
+    lab.accept(job)
+    for task in range(1, 81):
+        lab.start(job, task, "hoff" if task <= 40 else "hebb")
+        lab.end(job, task, tell=False)
+    paths = [files(job).events_of(host, lab.boot) for host in ("hoff", "hebb")]
+    for path in paths:
+        (lab.root / path).unlink()
+    assert paths == sorted(status(lab, job).problems, reverse=True)
+
+
+def test_a_finished_job_tells_of_retries_though_the_events_are_gone(lab: FakeLab) -> None:
+    job = lab.submit(1, hosts=["hoff"])
+    lab.accept(job, "hoff")
+    lab.start(job, 1, "hoff")
+    claim(lab, job, 1, "hebb", 2, why="attempt 1: hoff has been silent for 61 s")
+    lab.end(job, 1, host="hebb", attempt=2, tell=False)
+    for path in (lab.root / files(job).events).iterdir():
+        path.unlink()
+    now = status(lab, job)
+    assert "attempt 1 was given up" in now.tasks[0].why
+    assert files(job).events_of("hebb", lab.boot) in now.problems
