@@ -134,4 +134,7 @@ def test_a_silent_nodes_tasks_are_taken_over(tmp_path: Path) -> None:
         assert len(ends) == 6
         again = [done for done in ends.values() if done.attempt == 2]
         assert again and {done.host for done in again} == {"hebb"}
-        assert any("silent" in event.why for event in lab.events(job, "claimed"))
+        lab.until(
+            lambda: any("silent" in event.why for event in lab.events(job, "claimed")),
+            "hebb's events to tell why it took over",
+        )
