@@ -140,7 +140,8 @@ class Inbox:
         while self._arrived:
             path = self._arrived.pop()
             sha256 = layout.parse_source(path.name)
-            if sha256 and self._folder in (path.parents[1], path.parents[2]):
+            root = path.parent.parent
+            if sha256 and self._folder in (root, root.parent):
                 with contextlib.suppress(OSError):
                     user = _user_name(path.stat(follow_symlinks=False).st_uid)
                     found.append((path, sha256, user))
