@@ -25,18 +25,20 @@ from benchmarks.simulation import costs
 from benchmarks.simulation.drive import Server
 from benchmarks.simulation.lab import BEAT_S, Simulation
 from ludwig import codec, layout, queue
+from ludwig.client.sweep import shares
 from ludwig.model import Chunk, Job, Origin, Run, Table, Task, TaskTable
 
 
-def make_job(number: int, hosts: list[str], *, balance: bool = True) -> Job:
-    """Tasks dealt out as `client/sweep.py` does. They are in tables, which nobody reads here."""
+def make_job(number: int, lab: dict[str, tuple[int, float]], *, balance: bool = True) -> Job:
+    """Tasks dealt out by slots, as clients do. They are in tables, which nobody reads here."""
     zeros = "0" * 64
-    edges = [number * index // len(hosts) for index in range(len(hosts) + 1)]
+    dealt = shares(number, {host: slots for host, (slots, _) in lab.items()})
+    ends = itertools.accumulate(dealt.values())
     chunks = {
-        host: Chunk(table=Table(sha256=zeros, first=first + 1, count=end - first))
-        if end > first
+        host: Chunk(table=Table(sha256=zeros, first=end - count + 1, count=count))
+        if count
         else Chunk()
-        for host, (first, end) in zip(hosts, itertools.pairwise(edges), strict=True)
+        for (host, count), end in zip(dealt.items(), ends, strict=True)
     }
     return Job(
         project="trees",
@@ -106,7 +108,7 @@ def window(
     lab_machines = machines(number, chance)
     lab = Simulation(
         server,
-        make_job(tasks, list(lab_machines)),
+        make_job(tasks, lab_machines),
         heavy_tailed(tasks, chance, mean=mean),
         machines=lab_machines,
     )
@@ -142,7 +144,7 @@ def makespan(
     lab_machines = machines(number, chance)
     durations = heavy_tailed(tasks, chance, mean=mean)
     best = optimum(durations, lab_machines)
-    job = make_job(tasks, list(lab_machines), balance=balance)
+    job = make_job(tasks, lab_machines, balance=balance)
     lab = Simulation(server, job, durations, machines=lab_machines)
     lab.start()
     recovered = None
@@ -187,7 +189,7 @@ class ServerMaker:
 def sizes_of_a_million() -> str:
     """What a million tasks mean before anybody lists anything."""
     hosts = [f"node{i:04d}" for i in range(100)]
-    record = len(codec.encode(make_job(1_000_000, hosts)))
+    record = len(codec.encode(make_job(1_000_000, dict.fromkeys(hosts, (1, 1.0)))))
     tasks = tuple(
         Task(n, 100 * n, 100, "0" * 64, (Run("param_001", f"2026-11-18-10-00-00_node0000_num{n}"),))
         for n in range(1, 10_001)

@@ -300,7 +300,7 @@ _PATIENCE = ("not heard of yet", _TICKET_WAITS)
 
 def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterator[Retake]:
     """Attempts that nobody works on any more and that `host` may claim anew."""
-    for task in sorted(filter(view.is_open, view.claims)):
+    for task in sorted(filter(view.is_open, view.claims.keys() - view.done)):
         held = holding(view, observer, task, now)
         if held is None or held.state in ("held", "waiting", "unclear"):
             continue
@@ -325,8 +325,10 @@ def abandoned_stops(
 
     Whoever sees them ends them as stopped, lest a node that comes back ends them otherwise.
     """
-    for task in sorted(view.claims):
-        if task not in view.done and view.stopped(task):
+    if not view.stops:
+        return
+    for task in sorted(view.claims.keys() - view.done):
+        if view.stopped(task):
             held = holding(view, observer, task, now)
             if held is not None and held.state in ("abandoned", "handed over"):
                 yield task, held.attempt, f"cancelled; {held.why}"
