@@ -337,11 +337,10 @@ class Claims:
     def is_due(self, opened: OpenJob) -> bool:
         """Whether it is time for a whole look, now that we know who is silent."""
         now = time.monotonic()
-        if self._silent(opened, now) - opened.silent and self.wants_more(opened, lost=True):
-            # Enough that somebody finds what they left: not all nodes of a large lab at once.
-            if random.random() < looks.chance(len(opened.job.chunks)):  # noqa: S311
-                return True
-        return self._is_time(opened, now)
+        # Enough that somebody finds what they left: not all nodes of a large lab at once.
+        chosen = random.random() < looks.chance(len(opened.job.chunks))  # noqa: S311
+        left = chosen and self._silent(opened, now) - opened.silent
+        return bool(left and self.wants_more(opened, lost=True)) or self._is_time(opened, now)
 
     def _is_time(self, opened: OpenJob, now: float) -> bool:
         since, silent_s = now - opened.refreshed, self.observer.silent_s

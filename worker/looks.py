@@ -1,9 +1,9 @@
 """How often a node looks at a job, and how much of it.
 
 A *glance* is two listings: the counters of the heartbeats, which tell who is silent (of a large
-lab, only some nodes watch that), and the job's folder, which tells of stops. A *whole look* reads what others have said since, and so grows with
-the nodes; if every node took one as often as a small lab does, the file server's work would grow
-with their square. Pure: time and chance are passed in.
+lab, only some nodes watch that), and the job's folder, which tells of stops. A *whole look* reads
+what others have said since, and so grows with the nodes; if every node took one as often as a small
+lab does, the file server's work would grow with their square. Pure: time and chance are passed in.
 """
 
 from __future__ import annotations

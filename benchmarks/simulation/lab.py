@@ -13,7 +13,7 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -138,10 +138,9 @@ class Node:
 
     def is_due(self) -> bool:
         """`Claims.is_due`."""
-        if self._silent() - self.silent and self.wants_more(lost=True):
-            if self.lab.chance.random() < looks.chance(len(self.job.chunks)):
-                return True
-        return self.is_time()
+        chosen = self.lab.chance.random() < looks.chance(len(self.job.chunks))
+        left = chosen and self._silent() - self.silent
+        return bool(left and self.wants_more(lost=True)) or self.is_time()
 
     def is_time(self) -> bool:
         pause = looks.whole_s(SILENT_S, len(self.job.chunks), room=self.has_room())
@@ -271,6 +270,7 @@ class Node:
         while self.waiting and len(self.running) < self.slots:
             task, attempt = self.waiting.popleft()
             self.running[task] = attempt
+            self.lab.begun(task)
             self.note(Event(what="started", task=task, attempt=attempt))
             took = self.lab.durations[task] / self.speed
             self.lab.at(self.drive.now + took, self, functools.partial(self.ended, task))
@@ -279,7 +279,8 @@ class Node:
         self.publishing[task] = self.running.pop(task)
         self.start_what_fits()
         self.lab.at(max(self.drive.now, self.publisher), self, lambda: self.publish(task))
-        self.claim_ahead()
+        if self.lab.waiting:
+            self.claim_ahead()
 
     def publish(self, task: int) -> None:
         """`Publisher.publish`, on its own thread: `queue.finish` with one small file."""
@@ -318,6 +319,13 @@ class Node:
         self.sent, self.unsent = self.sent + len(self.unsent), b""
 
 
+class AllTasks(Tasks):
+    """Numbered in a row, as clients do: to know one, nobody need search."""
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and 0 < number <= len(self)
+
+
 class Simulation:
     """A lab with one job. `run` goes on until every task has ended, or until a time."""
 
@@ -331,10 +339,13 @@ class Simulation:
     ) -> None:
         self.server, self.job, self.durations = server, job, durations
         self.chance = random.Random(3)
-        tasks = Tasks(job, lambda host: ())
+        tasks = AllTasks(job, lambda host: ())
         queue.tasks_of = lambda drive, job: tasks  # nodes need not have a copy each
         self.slots = sum(slots for slots, _ in machines.values())
         self.finished: dict[int, float] = {}
+        self.waiting = set(durations)
+        """Tasks that run nowhere yet."""
+        self.last_begun = 0.0
         self.taken_over: list[tuple[float, int]] = []
         self.now = 0.0
         self._ticket = itertools.count()
@@ -347,6 +358,20 @@ class Simulation:
     def at(self, when: float, node: Node, what: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._ticket), node, what))
 
+    def begun(self, task: int) -> None:
+        if task in self.waiting:
+            self.waiting.remove(task)
+            self.last_begun = self.now
+
+    def dies(self, nodes: Iterable[Node]) -> set[int]:
+        """Returns what they held, which has to run again."""
+        held: set[int] = set()
+        for node in nodes:
+            node.alive = False
+            held |= {task for task, _ in node.waiting} | set(node.running) | set(node.publishing)
+        self.waiting |= held
+        return held
+
     def start(self) -> None:
         """Every node at its own moment of the first seconds, as tickets arrive."""
         number = len(self.nodes)
@@ -357,13 +382,15 @@ class Simulation:
             self.at(begin + node.glance_s * (index + 1) / number, node, node.look_due)
 
     def run(self, until: float = float("inf"), *, stop_when_done: bool = True) -> float:
-        """Returns the time. Events of dead nodes are dropped."""
+        """Returns the time. Events of dead nodes are dropped. Once everything runs or has ended,
+        looking changes nothing any more: who waits for the end of the job need not simulate it."""
         while self._agenda and self._agenda[0][0] <= until:
             if stop_when_done and len(self.finished) == len(self.durations):
                 return max(self.finished.values())
             when, _, node, what = heapq.heappop(self._agenda)
             self.now = when
-            if node.alive:
+            idles = stop_when_done and not self.waiting
+            if node.alive and not (idles and what in (node.look_due, node.beat_due)):
                 node.drive.now = max(node.drive.now, when)
                 self.server.begin_round(when)
                 what()
