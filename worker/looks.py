@@ -62,6 +62,6 @@ def whole_s(silent_s: float, nodes: int, *, room: bool) -> float:
 def chance(nodes: int) -> float:
     """With which chance a node that notices a silent one looks at the whole job at once.
 
-    All of them notice, and few are enough to take over what it held.
+    Those that are `watching` notice, and some of them are enough to take over what it held.
     """
-    return min(1.0, LOOKERS / max(1, nodes)) ** 2
+    return min(1.0, LOOKERS / max(1, nodes))
