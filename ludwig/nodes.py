@@ -170,9 +170,11 @@ class Observer:
         """Whether a node has been silent for long enough to act on it.
 
         A node never seen is not silent: it has had no chance to speak to this observer.
-        Use `first_look` to start its time.
+        Use `first_look` to start its time. Nor has anybody fallen silent while we did not look.
         """
         seen = self.nodes.get(host)
+        if self._looked is not None:
+            now = min(now, self._looked + self.silent_s * GAP)
         return seen is not None and seen.silent_for(now) >= self._patience(seen)
 
     def _patience(self, seen: Sighting) -> float:

@@ -304,7 +304,7 @@ def left_over(view: JobView, observer: Observer, host: str, now: float) -> Itera
 
 def retakes(view: JobView, observer: Observer, host: str, now: float) -> Iterator[Retake]:
     """Attempts that nobody works on any more and that `host` may claim anew."""
-    for task in sorted(filter(view.is_open, view.claims)):
+    for task in sorted(filter(view.is_open, view.claims.keys() - view.done)):
         held = holding(view, observer, task, now)
         if held is None or held.state in ("held", "waiting", "unclear"):
             continue
@@ -331,8 +331,10 @@ def abandoned_stops(
 
     Whoever sees them ends them as stopped, lest a node that comes back ends them otherwise.
     """
-    for task in sorted(view.claims):
-        if task not in view.done and view.stopped(task):
+    if not view.stops:
+        return
+    for task in sorted(view.claims.keys() - view.done):
+        if view.stopped(task):
             held = holding(view, observer, task, now)
             if held is not None and held.state in ("abandoned", "handed over"):
                 if view.left_results(task):

@@ -82,20 +82,28 @@ class JobView:
         """Look again, as one of many nodes: at what others say, at our own share, and at some
         of the rest. What everybody has done of a large job, no node has to know at once.
 
-        A job that nobody has begun has no story to read at the `first` look, though every node
-        has an event file by then.
+        At the `first` look nothing is taken over yet. A share that nobody has begun has no story
+        to read then, though every node has an event file; and of a large job, other buckets can
+        wait: else all nodes would read about all, at the moment when a job starts.
         """
         if not first:
             self.look_at_events()
         own = self._homes.get(home, ())
         others = sorted(self._unended.keys() - set(own))
         if len(others) > OTHER_BUCKETS:
-            others = random.sample(others, OTHER_BUCKETS)
+            others = [] if first else random.sample(others, OTHER_BUCKETS)
         self.look_at_buckets([*own, *others])
         self.look_at_stops()
         self.look_at_refusals()
-        if first and (self.claims or self.done):
+        if first and self._is_begun(home):
             self.look_at_events()
+
+    def _is_begun(self, home: str) -> bool:
+        """Whether anything of a share was claimed or has ended; a home without one: of the job."""
+        chunk = self.job.chunks.get(home)
+        if chunk is None or not chunk.numbers:
+            return bool(self.claims or self.done)
+        return any(task in self.claims or task in self.done for task in chunk.numbers)
 
     def look_at_buckets(self, buckets: Iterable[int]) -> None:
         """At the ends and claims of these: ends first, as for every judgement on a state."""
@@ -104,8 +112,25 @@ class JobView:
         self.look_at_claims(buckets)
 
     def look_at_shares(self, homes: Iterable[str]) -> None:
-        """At what is left of these nodes' shares."""
-        self.look_at_buckets({b for home in homes for b in self._homes.get(home, ())})
+        """At what is left of these nodes' shares, in order to claim it: what has ended was claimed
+        before."""
+        self.look_at_claims({b for home in homes for b in self._homes.get(home, ())})
+
+    def look_at_claim(self, task: int) -> bool:
+        """Whether somebody has claimed this one. Listing its bucket costs the server as much as
+        some dozens of these."""
+        if self._drive.exists(self._files.claim_of(task, 1)):
+            self.note_claim(task, 1)
+            return True
+        return False
+
+    def homes_in(self, buckets: Iterable[int]) -> list[str]:
+        """Whose tasks are all in these buckets."""
+        known = set(buckets)
+        return [home for home, own in self._homes.items() if own and known.issuperset(own)]
+
+    def buckets_of(self, home: str) -> tuple[int, ...]:
+        return self._homes.get(home, ())
 
     def _open_buckets(self, wanted: Iterable[int] | None) -> list[int]:
         return sorted(self._unended if wanted is None else self._unended.keys() & set(wanted))

@@ -35,12 +35,10 @@ __all__ = ["Claims"]
 
 log = logging.getLogger(__name__)
 
-HELP_LOOK_S = 1.0
-"""How old a listing of claims may be when helping another node."""
 HELP_CHOICE = 8
 """Of so many nodes, the one with the most left is helped. In a small lab these are all."""
-LOW = 8
-"""So many tasks for each of our slots are little: then others may be taking them, too."""
+MISSES = 8
+"""After so many tasks that others were first to claim, or have, a listing tells more cheaply."""
 WHY_LIMIT = 900
 
 
@@ -68,6 +66,8 @@ class Claims:
         self.lock = threading.RLock()
         self.observer = Observer(drive, silent_s=config.drive.node_silent_s)
         self.appetite = Appetite(self._host, machine=machine, bench=bench, observer=self.observer)
+        self._lot = random.random()  # noqa: S311
+        """Decides whether this node watches the heartbeats of a large lab while it is busy."""
 
     # --- what nobody has claimed ---------------------------------------------------------------
 
@@ -88,32 +88,56 @@ class Claims:
     def _unclaimed(self, opened: OpenJob) -> Iterator[int]:
         """Home first; then, having looked, from the back of one who has much left."""
         shares = opened.shares
-        while (task := shares.of(self._host).first()) is not None:
-            yield task
+        yield from self._one_by_one(opened, self._host, shares.of(self._host).first)
         if opened.job.balance:
             while home := self._whom_to_help(opened):
-                if (task := shares.of(home).last()) is not None:
-                    yield task
+                yield from self._one_by_one(opened, home, shares.of(home).last)
             return
         now = time.monotonic()
         for task in states.left_over(opened.view, self.observer, self._host, now):
             if task not in opened.view.claims:
                 yield task
 
+    def _one_by_one(
+        self, opened: OpenJob, home: str, following: Callable[[], int | None]
+    ) -> Iterator[int]:
+        """Whoever asks for another one was too late for the one before."""
+        missed = 0
+        while (task := following()) is not None:
+            yield task
+            missed += 1
+            if missed % MISSES == 0:
+                self._look_at_shares(opened, [home], time.monotonic())
+
     def _whom_to_help(self, opened: OpenJob) -> str:
         """One node is helped until nothing is left there, so that only its claims are listed; then
         the one of a few with the most left. "" when nothing is left that we know of."""
         now, shares = time.monotonic(), opened.shares
         if shares.of(opened.helping).exhausted():
-            others = shares.others(self._host)
-            some = random.sample(others, min(HELP_CHOICE, len(others)))
-            self._look_at_shares(opened, some, now)
-            opened.helping = shares.fullest(some)
+            opened.helping = self._fullest_of_some(opened, now)
             if opened.helping and not self._can_read(opened, opened.helping):
                 return self._whom_to_help(opened)
-        elif now - opened.claims_seen >= HELP_LOOK_S:
+        elif now - opened.claims_seen >= looks.help_s(len(opened.job.chunks)):
             self._look_at_shares(opened, [opened.helping], now)
         return opened.helping
+
+    def _fullest_of_some(self, opened: OpenJob, now: float) -> str:
+        """Looks at some homes, one after the other, until something is left. Those whose tasks are
+        in the same buckets were looked at too."""
+        shares, view = opened.shares, opened.view
+        others = shares.others(self._host)
+        listed: set[int] = set()
+        found: list[str] = []
+        for home in random.sample(others, min(HELP_CHOICE, len(others))):
+            if listed.issuperset(view.buckets_of(home)):
+                continue
+            self._look_at_shares(opened, [home], now)
+            listed.update(view.buckets_of(home))
+            homes = view.homes_in(listed)
+            found = [one for one in homes if one != self._host and not shares.of(one).exhausted()]
+            if found and len(homes) >= HELP_CHOICE:
+                break
+        return shares.fullest(random.sample(found, min(HELP_CHOICE, len(found))))
 
     def _can_read(self, opened: OpenJob, home: str) -> bool:
         """Whether a home's table of tasks is what the job says. Who changed it shall not keep us
@@ -216,6 +240,16 @@ class Claims:
         """How often the job is glanced at."""
         return looks.glance_s(self.observer.silent_s, len(opened.job.chunks))
 
+    def watches(self, opened: OpenJob) -> bool:
+        """Whether to list the heartbeats at this glance: always with room, or to look at the whole
+        job. While they are busy, some nodes of a large lab do it for all."""
+        if self._lot < looks.watching(len(opened.job.chunks)):
+            return True
+        return self._has_room(opened) or self._is_time(opened, time.monotonic())
+
+    def _has_room(self, opened: OpenJob) -> bool:
+        return self.appetite.wants_more(opened) or not self._bench.all()
+
     def count_beats(self, jobs: Iterable[OpenJob]) -> None:
         """Who of these jobs' nodes is silent. Costs one listing."""
         with self.lock:
@@ -241,20 +275,22 @@ class Claims:
 
     def is_due(self, opened: OpenJob) -> bool:
         """Whether it is time for a whole look, now that we know who is silent."""
-        now, silent_s = time.monotonic(), self.observer.silent_s
-        since = now - opened.refreshed
-        nodes = len(opened.job.chunks)
+        now = time.monotonic()
+        # Enough that somebody finds what they left: not all nodes of a large lab at once.
+        chosen = random.random() < looks.chance(len(opened.job.chunks))  # noqa: S311
+        left = chosen and self._silent(opened, now) - opened.silent
+        if left and self.appetite.wants_more(opened, lost=True):
+            return True
+        return self._is_time(opened, now)
+
+    def _is_time(self, opened: OpenJob, now: float) -> bool:
+        since, silent_s = now - opened.refreshed, self.observer.silent_s
         if opened.refreshed <= 0.0:
             return True
         if self._machine.suspects(opened.key):
             return since >= looks.look_s(silent_s)
-        room = self.appetite.wants_more(opened) or not self._bench.all()
-        if self._silent(opened, now) - opened.silent and self.appetite.wants_more(
-            opened, lost=True
-        ):
-            # Enough that somebody finds what they left: not all nodes of a large lab at once.
-            return random.random() < looks.chance(nodes)  # noqa: S311
-        return since >= looks.whole_s(silent_s, nodes, room=room) * opened.patience
+        room = self._has_room(opened)
+        return since >= looks.whole_s(silent_s, len(opened.job.chunks), room=room) * opened.patience
 
     def _silent(self, opened: OpenJob, now: float) -> frozenset[str]:
         return frozenset(host for host in opened.job.chunks if self.observer.silent(host, now))
@@ -268,24 +304,25 @@ class Claims:
 
     def _looked(self, opened: OpenJob) -> None:
         now = time.monotonic()
-        opened.refreshed = opened.glanced = opened.claims_seen = opened.share_seen = now
+        opened.refreshed = opened.glanced = opened.claims_seen = now
         opened.silent = self._silent(opened, now)
         if len(opened.job.chunks) > looks.LOOKERS:  # lest all of them look at the same moments
             opened.patience = random.expovariate(1.0)
 
     def glance(self, opened: OpenJob) -> None:
-        """Look for stops; and whether others take from our share, when that matters."""
+        """Look for stops, and whether others take from our share."""
         with self.lock:
             opened.view.look_at_stops()
-            opened.glanced = now = time.monotonic()
-            share = opened.shares.of(self._host)
-            pause = 0.0 if self._runs_low(opened, share) else self.observer.silent_s
-            if not share.exhausted() and now - opened.share_seen >= pause:
-                opened.view.look_at_shares([self._host])
-                opened.share_seen = now
+            opened.glanced = time.monotonic()
+            self._look_behind(opened, opened.shares.of(self._host))
 
-    def _runs_low(self, opened: OpenJob, share: Share) -> bool:
-        return share.helped() or share.left() <= LOW * self._machine.slots(opened.job.gpus)
+    def _look_behind(self, opened: OpenJob, share: Share) -> None:
+        """Helpers take the last first: if nobody has claimed that, nobody has claimed anything."""
+        for _ in range(MISSES):
+            task = share.last()
+            if task is None or not opened.view.look_at_claim(task):
+                return
+        opened.view.look_at_shares([self._host])
 
     # --- what others left ----------------------------------------------------------------------
 

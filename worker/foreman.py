@@ -281,8 +281,8 @@ class Foreman:
         something about, for what others left."""
         now = time.monotonic()
         due = [job for job in self._jobs() if now - job.glanced >= self._claims.glance_s(job)]
-        if due:
-            self._claims.count_beats(due)
+        if watched := [job for job in due if self._claims.watches(job)]:
+            self._claims.count_beats(watched)
         for opened in due:
             with self._about(opened):
                 if whole := self._claims.is_due(opened):

@@ -73,8 +73,6 @@ class OpenJob:
     """When its stops, and who is silent, were last looked at."""
     claims_seen: float = NEVER
     """When the share that we help with was last looked at."""
-    share_seen: float = NEVER
-    """When our own share's claims were last looked at."""
     helping: str = ""
     """The node whose share we work on, our own being exhausted."""
     silent: frozenset[str] = frozenset()

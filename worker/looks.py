@@ -1,19 +1,21 @@
 """How often a node looks at a job, and how much of it.
 
-A *glance* is two listings: the counters of the heartbeats, which tell who is silent, and the job's
-folder, which tells of stops. A *whole look* reads what others have said since, and so grows with
-the nodes; if every node took one as often as a small lab does, the file server's work would grow
-with their square. Pure: time and chance are passed in.
+A *glance* is two listings: the counters of the heartbeats, which tell who is silent (of a large
+lab, only some nodes watch that), and the job's folder, which tells of stops. A *whole look* reads
+what others have said since, and so grows with the nodes; if every node took one as often as a small
+lab does, the file server's work would grow with their square. Pure: time and chance are passed in.
 """
 
 from __future__ import annotations
 
 from ludwig.nodes import GAP
 
-__all__ = ["LOOKERS", "chance", "glance_s", "look_s", "whole_s"]
+__all__ = ["LOOKERS", "chance", "glance_s", "help_s", "look_s", "watching", "whole_s"]
 
 LOOKERS = 64
 """However many nodes a job has, no more looking is done than by so many."""
+HELP_LOOK_S = 1.0
+"""How old a listing of claims may be when helping another node, in a small lab."""
 
 
 def look_s(silent_s: float) -> float:
@@ -31,6 +33,21 @@ def glance_s(silent_s: float, nodes: int) -> float:
     return max(usual, min(usual * nodes / LOOKERS, silent_s * GAP))
 
 
+def watching(nodes: int) -> float:
+    """Which share of the nodes list the heartbeats at every glance, though they are busy.
+
+    The root of their number: so the server's work grows slower than with the square, and still
+    enough of them notice at once when a tenth dies to take over all that those held.
+    """
+    return float(min(1.0, LOOKERS / max(1, nodes)) ** 0.5)
+
+
+def help_s(nodes: int) -> float:
+    """How old what a helper knows of a share may be. That it is too late for a task, it is told
+    when it claims; only how much is left for others does it know from a listing."""
+    return float(HELP_LOOK_S * max(1.0, nodes / LOOKERS) ** 2)
+
+
 def whole_s(silent_s: float, nodes: int, *, room: bool) -> float:
     """How often a node looks at the whole job: the square keeps the sum of all looks the same.
 
@@ -45,6 +62,6 @@ def whole_s(silent_s: float, nodes: int, *, room: bool) -> float:
 def chance(nodes: int) -> float:
     """With which chance a node that notices a silent one looks at the whole job at once.
 
-    All of them notice, and few are enough to take over what it held.
+    Those that are `watching` notice, and some of them are enough to take over what it held.
     """
-    return min(1.0, LOOKERS / max(1, nodes)) ** 2
+    return min(1.0, LOOKERS / max(1, nodes))

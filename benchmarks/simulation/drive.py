@@ -31,17 +31,18 @@ class Server:
         """Answers at once, however much there is to do."""
         self.requests = 0.0
         self.served = 0.0
-        self.by_kind: Counter[str] = Counter()
+        self.spent: Counter[str] = Counter()
+        """Seconds of its processors, by what they were spent on."""
 
-    def charge(self, what: str, now: float, *, names: int = 0, times: float = 1) -> float:
+    def charge(self, what: str, now: float, *, names: int = 0, about: str = "") -> float:
         """When the answer is there."""
         cost, each = self.costs[what], self.costs["name"]
-        serve = times * (cost.serve + names * each.serve)
-        self.requests += times * cost.requests
+        serve = cost.serve + names * each.serve
+        self.requests += cost.requests
         self.served += serve
-        self.by_kind[what] += int(times)
+        self.spent[about or what] += serve
         self.free += serve / self.cores
-        waited = times * (cost.wait + names * each.wait + cost.requests * self.travel)
+        waited = cost.wait + names * each.wait + cost.requests * self.travel
         waited, self.backlog = waited + self.backlog, 0.0
         return now + waited
 
@@ -55,6 +56,14 @@ class Server:
         self.backlog = 0.0 if self.hurries else self.free - now
 
 
+def _listing(path: str) -> str:
+    """What a listing is of: heartbeats, claims, done, events, or the job's own folder."""
+    if path == layout.NODES:
+        return "list heartbeats"
+    kinds = [part for part in path.split("/") if part in ("claims", "done", "events", "refused")]
+    return f"list {kinds[0] if kinds else 'stops'}"
+
+
 class SimDrive:
     """What `queue`, `view` and `nodes` ask of a drive."""
 
@@ -64,8 +73,8 @@ class SimDrive:
         self._seen: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
 
-    def _pay(self, what: str, *, names: int = 0) -> None:
-        self.now = self._server.charge(what, self.now, names=names)
+    def _pay(self, what: str, *, names: int = 0, about: str = "") -> None:
+        self.now = self._server.charge(what, self.now, names=names, about=about)
 
     def _split(self, path: str) -> tuple[dict[str, bytes], str, str]:
         folder, _, name = path.rpartition("/")
@@ -108,7 +117,7 @@ class SimDrive:
         return data[offset:] if offset else data
 
     def list(self, path: str) -> builtins.list[str]:
-        self._pay("list", names=len(self._server.folders[path]))
+        self._pay("list", names=len(self._server.folders[path]), about=_listing(path))
         if path == layout.NODES:
             return builtins.list(self._server.folders[path])
         known = self._seen.get(path, 0)
@@ -121,18 +130,18 @@ class SimDrive:
     def scan(self, path: str) -> builtins.list[Entry]:
         """Sizes make an answer three times as long. Only what has grown is given: see above."""
         files = self._server.folders[path]
-        self._pay("list", names=3 * len(files))
+        self._pay("list", names=3 * len(files), about=_listing(path))
         sizes = {name: len(data) for name, data in files.items()}
         grown = [name for name, size in sizes.items() if size != self._sizes.get(name)]
         self._sizes = sizes
         return [Entry(name, False, sizes[name], 0.0) for name in grown]
 
     def exists(self, path: str) -> bool:
-        self._pay("exists")
         files, _, name = self._split(path)
+        self._pay("exists" if name in files else "exists, missing")
         return name in files
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, *paths: str) -> None:
         self._pay("make_folders")
 
     def remove(self, path: str) -> None:

@@ -13,7 +13,7 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -35,10 +35,9 @@ NO_TASK = Task(1, 0, 1, "0" * 64, ())
 
 SILENT_S = 60.0
 BEAT_S = SILENT_S / 4
-HELP_LOOK_S = 1.0
 HELP_CHOICE = 8
+MISSES = 8
 SHIP_S = 0.5
-LOW = 8
 
 # The same names and records are read by every node: decoded once, they are as good.
 layout.parse_beat = functools.lru_cache(maxsize=100_000)(layout.parse_beat)
@@ -62,7 +61,6 @@ class Node:
     sent: int = 0
     ship_due: bool = False
     claims_seen: float = NEVER
-    share_seen: float = NEVER
     refreshed: float = NEVER
     helping: str = ""
     silent: frozenset[str] = frozenset()
@@ -75,6 +73,7 @@ class Node:
         self.view = JobView(as_drive, self.job)
         self.shares = Shares(self.view)
         self.observer = Observer(as_drive, silent_s=SILENT_S)
+        self.lot = self.lab.chance.random()
 
     # --- how often -----------------------------------------------------------------------------
 
@@ -114,7 +113,8 @@ class Node:
 
     def look_due(self) -> None:
         """`Foreman.look_at_jobs`."""
-        self.count_beats()
+        if self.watches():
+            self.count_beats()
         if self.is_due():
             self.observer.read(self.job.chunks)
             self.view.refresh_for(self.host)
@@ -129,20 +129,29 @@ class Node:
         self.observer.first_look(self.job.chunks, self.drive.now)
         self.observer.count(self.drive.now)
 
+    def watches(self) -> bool:
+        """`Claims.watches`."""
+        return self.lot < looks.watching(len(self.job.chunks)) or self.has_room() or self.is_time()
+
+    def has_room(self) -> bool:
+        return self.wants_more() or not (self.waiting or self.running or self.publishing)
+
     def is_due(self) -> bool:
         """`Claims.is_due`."""
-        number, now = len(self.job.chunks), self.drive.now
-        if self._silent() - self.silent and self.wants_more(lost=True):
-            return self.lab.chance.random() < looks.chance(number)
-        room = self.wants_more() or not (self.waiting or self.running or self.publishing)
-        return now - self.refreshed >= looks.whole_s(SILENT_S, number, room=room) * self.patience
+        chosen = self.lab.chance.random() < looks.chance(len(self.job.chunks))
+        left = chosen and self._silent() - self.silent
+        return bool(left and self.wants_more(lost=True)) or self.is_time()
+
+    def is_time(self) -> bool:
+        pause = looks.whole_s(SILENT_S, len(self.job.chunks), room=self.has_room())
+        return self.drive.now - self.refreshed >= pause * self.patience
 
     def _silent(self) -> frozenset[str]:
         now = self.drive.now
         return frozenset(host for host in self.job.chunks if self.observer.silent(host, now))
 
     def looked(self) -> None:
-        self.refreshed = self.claims_seen = self.share_seen = self.drive.now
+        self.refreshed = self.claims_seen = self.drive.now
         self.silent = self._silent()
         if len(self.job.chunks) > looks.LOOKERS:
             self.patience = self.lab.chance.expovariate(1.0)
@@ -150,16 +159,16 @@ class Node:
     def glance(self) -> None:
         """`Claims.glance`."""
         self.view.look_at_stops()
-        share, now = self.shares.of(self.host), self.drive.now
-        low = share.helped() or share.left() <= LOW * self.slots
-        if not share.exhausted() and now - self.share_seen >= (0.0 if low else SILENT_S):
-            self.view.look_at_shares([self.host])
-            self.share_seen = now
+        for _ in range(MISSES):
+            task = self.shares.of(self.host).last()
+            if task is None or not self.view.look_at_claim(task):
+                return
+        self.view.look_at_shares([self.host])
 
     # --- claiming ------------------------------------------------------------------------------
 
     def wants_more(self, *, lost: bool = False) -> bool:
-        """`Claims.wants_more`."""
+        """`Appetite.wants_more`."""
         if len(self.waiting) < self.slots - len(self.running):
             return True
         ahead = min(len(self.running), self.slots)
@@ -182,27 +191,49 @@ class Node:
 
     def _unclaimed(self) -> Iterator[int]:
         """`Claims._unclaimed`."""
-        while (task := self.shares.of(self.host).first()) is not None:
-            yield task
+        yield from self._one_by_one(self.host, self.shares.of(self.host).first)
         if not self.job.balance:
             yield from list(states.left_over(self.view, self.observer, self.host, self.drive.now))
             return
         while home := self._whom_to_help():
-            if (task := self.shares.of(home).last()) is not None:
-                yield task
+            yield from self._one_by_one(home, self.shares.of(home).last)
+
+    def _one_by_one(self, home: str, following: Callable[[], int | None]) -> Iterator[int]:
+        """`Claims._one_by_one`."""
+        missed = 0
+        while (task := following()) is not None:
+            yield task
+            missed += 1
+            if missed % MISSES == 0:
+                self.look_at_share(home)
+
+    def look_at_share(self, home: str) -> None:
+        self.view.look_at_shares([home])
+        self.claims_seen = self.drive.now
 
     def _whom_to_help(self) -> str:
         """`Claims._whom_to_help`."""
         if self.shares.of(self.helping).exhausted():
-            others = self.shares.others(self.host)
-            some = self.lab.chance.sample(others, min(HELP_CHOICE, len(others)))
-            self.view.look_at_shares(some)
-            self.claims_seen = self.drive.now
-            self.helping = self.shares.fullest(some)
-        elif self.drive.now - self.claims_seen >= HELP_LOOK_S:
-            self.view.look_at_shares([self.helping])
-            self.claims_seen = self.drive.now
+            self.helping = self._fullest_of_some()
+        elif self.drive.now - self.claims_seen >= looks.help_s(len(self.job.chunks)):
+            self.look_at_share(self.helping)
         return self.helping
+
+    def _fullest_of_some(self) -> str:
+        """`Claims._fullest_of_some`."""
+        others, sample = self.shares.others(self.host), self.lab.chance.sample
+        listed: set[int] = set()
+        found: list[str] = []
+        for home in sample(others, min(HELP_CHOICE, len(others))):
+            if listed.issuperset(self.view.buckets_of(home)):
+                continue
+            self.look_at_share(home)
+            listed.update(self.view.buckets_of(home))
+            homes, of = self.view.homes_in(listed), self.shares.of
+            found = [one for one in homes if one != self.host and not of(one).exhausted()]
+            if found and len(homes) >= HELP_CHOICE:
+                break
+        return self.shares.fullest(sample(found, min(HELP_CHOICE, len(found))))
 
     def _claim(self, task: int, attempt: int, why: str = "") -> bool:
         claim = Claim(
@@ -239,6 +270,7 @@ class Node:
         while self.waiting and len(self.running) < self.slots:
             task, attempt = self.waiting.popleft()
             self.running[task] = attempt
+            self.lab.begun(task)
             self.note(Event(what="started", task=task, attempt=attempt))
             took = self.lab.durations[task] / self.speed
             self.lab.at(self.drive.now + took, self, functools.partial(self.ended, task))
@@ -247,7 +279,8 @@ class Node:
         self.publishing[task] = self.running.pop(task)
         self.start_what_fits()
         self.lab.at(max(self.drive.now, self.publisher), self, lambda: self.publish(task))
-        self.claim_ahead()
+        if self.lab.waiting:
+            self.claim_ahead()
 
     def publish(self, task: int) -> None:
         """`Publisher.publish`, on its own thread: `queue.finish` with one small file."""
@@ -286,6 +319,13 @@ class Node:
         self.sent, self.unsent = self.sent + len(self.unsent), b""
 
 
+class AllTasks(Tasks):
+    """Numbered in a row, as clients do: to know one, nobody need search."""
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and 0 < number <= len(self)
+
+
 class Simulation:
     """A lab with one job. `run` goes on until every task has ended, or until a time."""
 
@@ -299,10 +339,13 @@ class Simulation:
     ) -> None:
         self.server, self.job, self.durations = server, job, durations
         self.chance = random.Random(3)
-        tasks = Tasks(job, lambda host: ())
+        tasks = AllTasks(job, lambda host: ())
         job_records.tasks_of = lambda drive, job: tasks  # nodes need not have a copy each
         self.slots = sum(slots for slots, _ in machines.values())
         self.finished: dict[int, float] = {}
+        self.waiting = set(durations)
+        """Tasks that run nowhere yet."""
+        self.last_begun = 0.0
         self.taken_over: list[tuple[float, int]] = []
         self.now = 0.0
         self._ticket = itertools.count()
@@ -315,6 +358,20 @@ class Simulation:
     def at(self, when: float, node: Node, what: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._ticket), node, what))
 
+    def begun(self, task: int) -> None:
+        if task in self.waiting:
+            self.waiting.remove(task)
+            self.last_begun = self.now
+
+    def dies(self, nodes: Iterable[Node]) -> set[int]:
+        """Returns what they held, which has to run again."""
+        held: set[int] = set()
+        for node in nodes:
+            node.alive = False
+            held |= {task for task, _ in node.waiting} | set(node.running) | set(node.publishing)
+        self.waiting |= held
+        return held
+
     def start(self) -> None:
         """Every node at its own moment of the first seconds, as tickets arrive."""
         number = len(self.nodes)
@@ -325,13 +382,15 @@ class Simulation:
             self.at(begin + node.glance_s * (index + 1) / number, node, node.look_due)
 
     def run(self, until: float = float("inf"), *, stop_when_done: bool = True) -> float:
-        """Returns the time. Events of dead nodes are dropped."""
+        """Returns the time. Events of dead nodes are dropped. Once everything runs or has ended,
+        looking changes nothing any more: who waits for the end of the job need not simulate it."""
         while self._agenda and self._agenda[0][0] <= until:
             if stop_when_done and len(self.finished) == len(self.durations):
                 return max(self.finished.values())
             when, _, node, what = heapq.heappop(self._agenda)
             self.now = when
-            if node.alive:
+            idles = stop_when_done and not self.waiting
+            if node.alive and not (idles and what in (node.look_due, node.beat_due)):
                 node.drive.now = max(node.drive.now, when)
                 self.server.begin_round(when)
                 what()

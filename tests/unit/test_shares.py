@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ludwig import layout
 from ludwig.drives.folder import FolderDrive
-from ludwig.nodes import GAP
+from ludwig.nodes import GAP, Observer
 from ludwig.shares import Shares
 from ludwig.view import JobView
 from ludwig.worker import looks
@@ -79,4 +80,43 @@ def test_the_sum_of_all_whole_looks_does_not_grow_with_the_nodes() -> None:
         for nodes in (8, 64, 100, 300, 1_000):
             assert reads_a_second(nodes, room=room) <= most * 1.001
     assert looks.whole_s(60.0, 8, room=True) == looks.look_s(60.0)
-    assert looks.chance(64) == 1.0 and looks.chance(1_000) * 1_000 < 5
+    assert looks.chance(64) == 1.0
+    assert 10 < looks.chance(1_000) * looks.watching(1_000) * 1_000 < 20, "at once, of a silent one"
+
+
+def test_all_watch_a_small_lab_and_enough_of_a_large_one() -> None:
+    assert looks.watching(1) == looks.watching(looks.LOOKERS) == 1.0
+    for nodes in (100, 300, 1_000, 10_000):
+        watchers = nodes * looks.watching(nodes)
+        assert looks.LOOKERS < watchers < nodes
+        assert watchers >= nodes / 25, "they can take over what a tenth of the nodes held"
+    assert looks.help_s(8) == looks.help_s(64) == looks.HELP_LOOK_S < looks.help_s(300) < 60
+
+
+def test_who_did_not_look_calls_nobody_silent(tmp_path: Path) -> None:
+    """A busy node of a large lab leaves the heartbeats to others; then it looks again."""
+    drive = FolderDrive(tmp_path)
+    observer = Observer(drive, silent_s=60.0)
+    observer.first_look(["hoff"], 0.0)
+    observer.count(0.0)
+    assert not observer.silent("hoff", 10_000.0)
+    observer.count(10_000.0)
+    assert not observer.silent("hoff", 10_000.0)
+    for now in (10_015.0, 10_030.0, 10_046.0):
+        observer.count(now)
+    assert observer.silent("hoff", 10_046.0)
+
+
+def test_one_question_tells_whether_others_take_from_a_share(view: JobView, tmp_path: Path) -> None:
+    files = layout.job_files("trees", 1)
+    share = Shares(view).of("hoff")
+    assert share.last() == 19 and not view.look_at_claim(19) and share.last() == 19
+    claimed = tmp_path / files.claim_of(19, 1)
+    claimed.parent.mkdir(parents=True)
+    claimed.touch()
+    assert view.look_at_claim(19) and share.last() == 17 and share.helped()
+
+
+def test_homes_are_known_by_the_buckets_that_hold_all_of_their_tasks(view: JobView) -> None:
+    assert view.homes_in(view.buckets_of("hebb")) == ["hoff", "hebb"]
+    assert view.homes_in([]) == [] and view.buckets_of("stranger") == ()
