@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ludwig import layout
 from ludwig.client.connections import Connections, Inbox, Session
+from ludwig.closing import Closing
 from ludwig.config import NodeConfig
 from ludwig.errors import NodeError, NodeUnreachable, UsageError
 
@@ -27,7 +26,7 @@ Sent = Callable[[str, int], None]
 """Called with a node's name and the number of bytes just sent to it; in another thread."""
 
 
-class Inboxes:
+class Inboxes(Closing):
     """The inboxes of several nodes. A context manager; calls from one thread at a time.
 
     Connections are made on first use, or by `connect`; those of `connections` are used, and left
@@ -161,17 +160,6 @@ class Inboxes:
         self._held.close()
         if self._own:
             self._connections.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, work: Mapping[str, Work]) -> dict[str, NodeError | None]:
         """Do something with each of some inboxes, at once."""

@@ -29,6 +29,7 @@ from ludwig.worker.prepare import Preparer
 from ludwig.worker.stockroom import Stockroom
 from ludwig.worker.stops import Stops
 from ludwig.worker.stream import Events
+from ludwig.worker.threads import Threaded
 
 __all__ = ["Foreman", "is_gone"]
 
@@ -45,7 +46,7 @@ CONCERNS_THE_JOB = (errors.NotFound, errors.WrongKind, errors.NoPermission, erro
 """Errors that say something about one job, not about the drive."""
 
 
-class Foreman:
+class Foreman(Threaded):
     """`wake` and `stop` may be called from any thread."""
 
     def __init__(
@@ -74,19 +75,12 @@ class Foreman:
         self._ready, self._wake_local = ready, wake_local
         self._news = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="foreman", daemon=True)
+        super().__init__("foreman")
         self._sweep_due = 0.0
         self.trouble = ""
         """Why the drive cannot be used just now; shown in the heartbeat once it can."""
 
     # --- the loop ------------------------------------------------------------------------------
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        self._thread.start()
 
     def wake(self) -> None:
         """There may be something to do: a ticket, a free slot."""
@@ -96,8 +90,7 @@ class Foreman:
         self._stopping.set()
         self._stops.close()
         self._news.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=20)
+        self._join(20)
 
     def _run(self) -> None:
         """Never raises: trouble with the drive is waited out."""

@@ -16,6 +16,7 @@ from ludwig.drives import check_format
 from ludwig.model import Beat
 from ludwig.worker.identity import AnotherAgent, await_silence_of_others
 from ludwig.worker.journal import note
+from ludwig.worker.threads import Threaded
 
 __all__ = ["Heart"]
 
@@ -25,7 +26,7 @@ BURST_S = 0.2
 """Changes come in bursts: one beat tells them all."""
 
 
-class Heart:
+class Heart(Threaded):
     """`compose` makes a beat for a counter; it must list every attempt held at that moment."""
 
     def __init__(
@@ -45,7 +46,7 @@ class Heart:
         self._on_fatal = on_fatal
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
+        super().__init__("heart")
         self._counter: int | None = None
         self._composing = 0
         self.begun = threading.Event()
@@ -57,13 +58,6 @@ class Heart:
         """The latest counter that a beat was composed for: what a new claim refers to."""
         return self._composing
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        self._thread.start()
-
     def soon(self) -> None:
         """Beat before it is due: something changed that others want to know."""
         self._wake.set()
@@ -72,8 +66,7 @@ class Heart:
         """Say a last word (`compose` knows that we are leaving) and stop."""
         self._stop.set()
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=20)
+        self._join(20)
 
     # --- its thread ------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from ludwig.worker.held import Held
 from ludwig.worker.journal import note
 from ludwig.worker.prepare import Preparer
 from ludwig.worker.stream import Events, Streamer
+from ludwig.worker.threads import Threaded
 from ludwig.worker.verdict import Failed, Released, Verdicts
 
 __all__ = ["Publisher"]
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 PAUSE_S, PAUSE_MAX_S = 0.1, 10.0
 
 
-class Publisher:
+class Publisher(Threaded):
     """`put` hands it an attempt whose process has ended."""
 
     def __init__(
@@ -59,16 +60,9 @@ class Publisher:
         self._verdicts_given: dict[Held, Failed] = {}
         """Failures that could not be told yet."""
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        super().__init__("publisher")
         self.trouble = ""
         """Why results cannot be published just now."""
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        self._thread.start()
 
     def put(self, held: Held) -> None:
         self._queue.put(held)
@@ -77,8 +71,7 @@ class Publisher:
         """Stop after the attempt at hand. What is left is published by the next agent."""
         self._stopping.set()
         self._queue.put(None)
-        if self._thread.is_alive():
-            self._thread.join(timeout=20)
+        self._join(20)
 
     # --- its thread ------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from ludwig import errors
 from ludwig.worker import workspace
 from ludwig.worker.account import Account
 from ludwig.worker.journal import note
+from ludwig.worker.threads import Threaded
 
 __all__ = ["Stockroom"]
 
@@ -36,7 +37,7 @@ WAIT_S = 10.0
 """For a copy that is being made. Whoever does not get it makes one, which takes as long."""
 
 
-class Stockroom:
+class Stockroom(Threaded):
     """`unpack`, `take`, `arrived` and `used` are for every thread."""
 
     def __init__(self, work: Path, account: Account, *, disk_max_percent: float) -> None:
@@ -51,7 +52,7 @@ class Stockroom:
         """By source, the one made last at the end, and when that was."""
         self._making = ""
         self._orders: fifo.SimpleQueue[tuple[Path | None, str] | None] = fifo.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="stockroom", daemon=True)
+        super().__init__("stockroom")
 
     # --- for whoever needs a source ----------------------------------------------------------
 
@@ -97,18 +98,10 @@ class Stockroom:
 
     # --- its thread --------------------------------------------------------------------------
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
         """Stop after what is at hand."""
         self._orders.put(None)
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._join(5)
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:

@@ -19,6 +19,7 @@ from ludwig.drive import Drive
 from ludwig.model import Event
 from ludwig.worker.bench import Bench
 from ludwig.worker.held import Held, OpenJob
+from ludwig.worker.threads import Threaded
 
 __all__ = ["Events", "Streamer"]
 
@@ -90,28 +91,20 @@ def _key(open_job: OpenJob) -> tuple[str, int]:
     return open_job.job.project, open_job.job.job
 
 
-class Streamer:
+class Streamer(Threaded):
     """Appends the new part of logs and GPU samples twice a second while something runs."""
 
     def __init__(self, drive: Drive, bench: Bench, events: Events) -> None:
         self._drive, self._bench, self._events = drive, bench, events
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="streamer", daemon=True)
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        self._thread.start()
+        super().__init__("streamer")
 
     def stop(self) -> None:
         """Stop after what is on its way; the next agent goes on."""
         self._stopping.set()
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=20)
+        self._join(20)
 
     def wake(self) -> None:
         """There is something to stream."""

@@ -13,8 +13,6 @@ import selectors
 import socket
 import threading
 import time
-from types import TracebackType
-from typing import Self
 
 from ludwig import errors
 from ludwig.drive import Watch
@@ -76,17 +74,6 @@ class SmbWatch(Watch):
     def wait_settled(self, timeout: float) -> bool:
         with self._state:
             return self._state.wait_for(lambda: self._settled, timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Hub:
